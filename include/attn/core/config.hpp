@@ -1,0 +1,109 @@
+// attn/core/config.hpp - build switches, the ABI tag, and the only compiler-specific syntax of the library.
+//
+// Hooks that a build may define before the first include:
+//   ATTN_THROW(Error, message)  how an error leaves a function; default: throw, or print and abort without
+//   exceptions ATTN_ASSERT(condition)      internal invariant; default: assert() ATTN_ALLOW_FINITE_MATH
+//   accept -ffast-math / -ffinite-math-only: results hold for finite inputs only
+#pragma once
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+
+#include "attn/version.hpp"
+
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ && !defined(ATTN_ALLOW_FINITE_MATH)
+#error \
+    "attn: -ffast-math/-ffinite-math-only lets the compiler assume that no value is infinite or NaN, but masked \
+scores are -inf and masked keys may hold NaN. Drop the flag, or define ATTN_ALLOW_FINITE_MATH to accept right results \
+for finite inputs only."
+#endif
+
+// The tag encodes what changes the *code* of an inline function, so that two translation units built for
+// different instruction sets never share one definition at link time.
+#if defined(EIGEN_DONT_VECTORIZE)
+#define ATTN_ABI_ISA scalar
+#elif defined(__AVX512F__) && defined(__AVX512DQ__)
+#define ATTN_ABI_ISA avx512dq
+#elif defined(__AVX512F__)
+#define ATTN_ABI_ISA avx512
+#elif defined(__AVX2__) && defined(__FMA__)
+#define ATTN_ABI_ISA avx2
+#elif defined(__AVX__)
+#define ATTN_ABI_ISA avx
+#elif defined(__SSE4_1__)
+#define ATTN_ABI_ISA sse4
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#define ATTN_ABI_ISA arm64
+#else
+#define ATTN_ABI_ISA base
+#endif
+#if defined(ATTN_ALLOW_FINITE_MATH)
+#define ATTN_ABI_MATH _finite
+#else
+#define ATTN_ABI_MATH
+#endif
+#define ATTN_ABI_JOIN_(a, b, c, d) v##a##_##b##_##c##d
+#define ATTN_ABI_JOIN(a, b, c, d) ATTN_ABI_JOIN_(a, b, c, d)
+#define ATTN_ABI ATTN_ABI_JOIN(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_ABI_ISA, ATTN_ABI_MATH)
+
+#define ATTN_NAMESPACE_BEGIN \
+  namespace attn {           \
+  inline namespace ATTN_ABI {
+#define ATTN_NAMESPACE_END \
+  }                        \
+  }
+
+#ifndef ATTN_ASSERT
+#define ATTN_ASSERT(condition) assert(condition)
+#endif
+
+#ifndef ATTN_THROW
+#if defined(__cpp_exceptions)
+#define ATTN_THROW(Error, message) throw Error(message)
+#else
+#define ATTN_THROW(Error, message) (std::fprintf(stderr, "%s\n", std::string(message).c_str()), std::abort())
+#endif
+#endif
+
+// Compiler-specific syntax: everything else in the library is standard C++20.
+#if defined(__GNUC__) || defined(__clang__)
+#define ATTN_ALWAYS_INLINE inline __attribute__((always_inline))
+#define ATTN_LAMBDA_INLINE __attribute__((always_inline))
+#define ATTN_NOINLINE __attribute__((noinline))
+#define ATTN_COLD __attribute__((cold, noinline))
+#define ATTN_RESTRICT __restrict__
+#define ATTN_PREFETCH(address) __builtin_prefetch(address, 0, 2)
+#elif defined(_MSC_VER)
+#define ATTN_ALWAYS_INLINE __forceinline
+#define ATTN_LAMBDA_INLINE
+#define ATTN_NOINLINE __declspec(noinline)
+#define ATTN_COLD __declspec(noinline)
+#define ATTN_RESTRICT __restrict
+#define ATTN_PREFETCH(address) static_cast<void>(address)
+#else
+#define ATTN_ALWAYS_INLINE inline
+#define ATTN_LAMBDA_INLINE
+#define ATTN_NOINLINE
+#define ATTN_COLD
+#define ATTN_RESTRICT
+#define ATTN_PREFETCH(address) static_cast<void>(address)
+#endif
+
+// Tells the processor that a loop is waiting for another thread.
+#if (defined(__GNUC__) || defined(__clang__)) && (defined(__x86_64__) || defined(__i386__))
+#define ATTN_PAUSE() __builtin_ia32_pause()
+#elif (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__)
+#define ATTN_PAUSE() __asm__ volatile("yield")
+#else
+#define ATTN_PAUSE() static_cast<void>(0)
+#endif
+
+// Stands before a loop over the query lanes of a score block: its iterations are independent, and it is the
+// loop to vectorise (clang would otherwise unroll it and vectorise the loop around it, with scatters).
+#if defined(__clang__)
+#define ATTN_LANES _Pragma("clang loop vectorize(assume_safety) unroll(disable)")
+#elif defined(__GNUC__)
+#define ATTN_LANES _Pragma("GCC ivdep")
+#else
+#define ATTN_LANES
+#endif
