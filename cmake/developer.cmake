@@ -1,0 +1,47 @@
+# Settings of the project's own programs. Nothing of it reaches a consumer of attn::attn.
+
+if(CMAKE_CROSSCOMPILING)
+  set(native_default OFF)
+else()
+  set(native_default ON)
+endif()
+option(ATTN_NATIVE "Build tests, examples and benchmarks for this machine's processor" ${native_default})
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
+
+add_library(attn_developer INTERFACE)
+target_link_libraries(attn_developer INTERFACE attn::attn)
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang" AND NOT MSVC)
+  target_compile_options(attn_developer INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow)
+  if(ATTN_NATIVE)
+    target_compile_options(attn_developer INTERFACE -march=native)
+  endif()
+endif()
+
+# Packages are looked for here, in the scope of the whole project; a missing one is named as one installs it.
+macro(attn_require package debian_package)
+  find_package(${package} ${ARGN} QUIET)
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "attn: tests, examples or benchmarks need ${package} (Debian, Ubuntu: apt-get install "
+                        "${debian_package}), or switch them off: ATTN_BUILD_TESTS, ATTN_BUILD_EXAMPLES, "
+                        "ATTN_BUILD_BENCHMARKS")
+  endif()
+endmacro()
+if(ATTN_BUILD_TESTS OR ATTN_BUILD_EXAMPLES)
+  attn_require(nlohmann_json nlohmann-json3-dev 3.10)
+  attn_require(CLI11 libcli11-dev)
+  attn_require(PkgConfig pkg-config)
+  pkg_check_modules(utf8proc IMPORTED_TARGET libutf8proc)
+  if(NOT utf8proc_FOUND)
+    message(FATAL_ERROR "attn: tests and examples need utf8proc (Debian, Ubuntu: apt-get install libutf8proc-dev)")
+  endif()
+endif()
+if(ATTN_BUILD_TESTS)
+  attn_require(GTest libgtest-dev)
+  attn_require(Python3 python3 COMPONENTS Interpreter)
+endif()
+if(ATTN_BUILD_BENCHMARKS)
+  attn_require(benchmark libbenchmark-dev)
+endif()

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Formats every C++ file of the project with clang-format 14; with --check, changes nothing and fails if one differs.
+set -eu
+cd "$(dirname "$0")/.."
+format=$(command -v clang-format-14 || command -v clang-format) || {
+  echo "tools/format.sh: clang-format 14 is missing (Debian, Ubuntu: apt-get install clang-format-14)" >&2
+  exit 2
+}
+case $("$format" --version) in
+*"version 14."*) ;;
+*)
+  echo "tools/format.sh: $("$format" --version) is not version 14, whose output is the standard here" >&2
+  exit 2
+  ;;
+esac
+mode=${1:---fix}
+case $mode in
+--check) action="--dry-run --Werror" ;;
+--fix) action=-i ;;
+*)
+  echo "usage: tools/format.sh [--check]" >&2
+  exit 2
+  ;;
+esac
+find include tests examples benchmarks src -name '*.[hc]pp' -print0 2>/dev/null | xargs -0 "$format" $action
