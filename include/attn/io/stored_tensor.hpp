@@ -1,9 +1,13 @@
 // attn/io/stored_tensor.hpp - StoredTensor: a tensor of a file or of the caller, whose type and rank are
 // known at run time only.
 #pragma once
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,7 +65,7 @@ bool copy_elements(const std::byte* from, const Index* strides, const TensorView
   if constexpr (Rank > 1) {
     for (Index i = 0; i < to.extent(0); ++i) fits &= copy_elements<From>(from + i * step, strides + 1, to[i]);
   } else if (std::is_same_v<From, To> && strides[0] == 1 && to.stride(0) == 1) {
-    if (to.size() > 0) std::memcpy(to.data(), from, static_cast<std::size_t>(to.size()) * sizeof(From));
+    std::memcpy(to.data(), from, static_cast<std::size_t>(to.size()) * sizeof(From));
   } else {
     for (Index i = 0; i < to.extent(0); ++i) to(i) = load_as<To, From>(from + i * step, fits);
   }
@@ -148,6 +152,7 @@ class StoredTensor {
   template <class T, int Rank>
   void copy_to(const TensorView<T, Rank>& to) const {
     require_shape(to.extents());
+    if (to.size() == 0) return;  // the other extents may be of any size
     const Dims<Rank> strides = dims<Rank>(strides_);
     with_stored_type(dtype_, [&]<class From>(std::type_identity<From>) {
       if constexpr (detail::converts<T, From>)
@@ -193,5 +198,52 @@ class StoredTensor {
   const std::byte* data_;
   std::shared_ptr<const void> owner_;
 };
+
+namespace detail {
+
+/// Elements of `width` bytes in row-major order into sink.write(span of bytes); the tensor is not empty.
+template <class Sink>
+void write_elements(const std::byte* data, std::span<const Index> shape, std::span<const Index> strides,
+                    Index width, Sink& sink, std::vector<std::byte>& row) {
+  Index step = 1;
+  bool contiguous = true;
+  for (std::size_t axis = shape.size(); axis-- > 0; step *= shape[axis])
+    contiguous = contiguous && (shape[axis] == 1 || strides[axis] == step);
+  if (contiguous) return sink.write({data, static_cast<std::size_t>(step * width)});
+  if (shape.size() > 1) {
+    for (Index i = 0; i < shape[0]; ++i)
+      write_elements(data + i * strides[0] * width, shape.subspan(1), strides.subspan(1), width, sink, row);
+    return;
+  }
+  const auto bytes = static_cast<std::size_t>(width);
+  row.resize(static_cast<std::size_t>(shape[0]) * bytes);
+  for (Index i = 0; i < shape[0]; ++i)
+    std::memcpy(&row[static_cast<std::size_t>(i) * bytes], data + i * strides[0] * width, bytes);
+  sink.write(row);
+}
+
+/// All elements of a tensor of any strides, in row-major order.
+template <class Sink>
+void write_row_major(const StoredTensor& tensor, Sink& sink) {
+  std::vector<std::byte> row;
+  if (tensor.size() > 0)
+    write_elements(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), sink, row);
+}
+
+/// Bytes of a contiguous tensor of this shape; nothing if a product of its extents (zeros left out, so that
+/// strides are covered) leaves Index.
+inline std::optional<std::uint64_t> checked_bytes(const std::vector<Index>& shape, DType dtype) {
+  constexpr Index limit = std::numeric_limits<Index>::max();
+  Index bytes = size_of(dtype);
+  bool empty = false;
+  for (const Index extent : shape) {
+    empty = empty || extent == 0;
+    if (extent > 1 && bytes > limit / extent) return {};
+    bytes *= std::max<Index>(extent, 1);
+  }
+  return empty ? 0 : static_cast<std::uint64_t>(bytes);
+}
+
+}  // namespace detail
 
 ATTN_NAMESPACE_END

@@ -56,15 +56,15 @@ class WeightMap {
   // As the members of StoredTensor.
   template <class T, int Rank>
   TensorView<const T, Rank> view(std::string_view name) const {
-    return at(name).template view<T, Rank>();
+    return at(name).view<T, Rank>();
   }
   template <Element T, int Rank>
   Tensor<T, Rank> get(std::string_view name) const {
-    return at(name).template get<T, Rank>();
+    return at(name).get<T, Rank>();
   }
   template <Element T, int Rank>
   Tensor<T, Rank> get(std::string_view name, const Dims<Rank>& expected) const {
-    return at(name).template get<T, Rank>(expected);
+    return at(name).get<T, Rank>(expected);
   }
   template <class T, int Rank>
   void copy_to(std::string_view name, const TensorView<T, Rank>& to) const {
