@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden/wordpiece.json: texts, and the ids that the PyPI package `tokenizers` gives them.
 
-    pip install tokenizers==0.22.1
+    pip install tokenizers==0.23.3
     python tools/make_wordpiece_golden.py tests/golden/wordpiece.json [--model models/minilm]
 
 Each case has ids under a small vocabulary made here, and under all-MiniLM-L6-v2's (vocab.txt in --model; the

@@ -9,23 +9,12 @@
 #include <utility>
 
 #include "attn/core/error.hpp"
+#include "common/utf8.hpp"
 
 namespace attn::examples {
 namespace {
 
-using CodePoint = utf8proc_int32_t;
-
 constexpr std::array<std::string_view, 5> special_pieces{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-
-const utf8proc_uint8_t* bytes(std::string_view text) {
-  return reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-}
-
-void append_utf8(CodePoint c, std::string& out) {
-  std::array<utf8proc_uint8_t, 4> units{};
-  const utf8proc_ssize_t count = utf8proc_encode_char(c, units.data());
-  out.append(reinterpret_cast<const char*>(units.data()), static_cast<std::size_t>(count));
-}
 
 bool continues_char(char unit) { return (static_cast<unsigned char>(unit) & 0xC0U) == 0x80U; }
 
@@ -73,20 +62,15 @@ std::string clean(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    CodePoint c = -1;
-    const auto rest = static_cast<utf8proc_ssize_t>(text.size() - at);
-    const utf8proc_ssize_t count = utf8proc_iterate(bytes(text) + at, rest, &c);
-    check<FormatError>(count > 0, "split_words: the text is not UTF-8 at byte ", at);
-    at += static_cast<std::size_t>(count);
-    if (is_whitespace(c)) {
+    const auto [c, size] = first_character(text.substr(at));
+    check<FormatError>(size > 0, "split_words: the text is not UTF-8 at byte ", at);
+    if (is_whitespace(c))
       out += ' ';
-    } else if (is_ideograph(c)) {
-      out += ' ';
-      append_utf8(c, out);
-      out += ' ';
-    } else if (!is_dropped(c)) {
-      append_utf8(c, out);
-    }
+    else if (is_ideograph(c))
+      out.append(" ").append(text, at, size).append(" ");
+    else if (!is_dropped(c))
+      out.append(text, at, size);
+    at += size;
   }
   return out;
 }
@@ -95,10 +79,11 @@ std::string clean(std::string_view text) {
 std::vector<CodePoint> decode(const std::string& text, bool decompose) {
   const auto options = static_cast<utf8proc_option_t>(decompose ? UTF8PROC_DECOMPOSE : 0);
   const auto length = static_cast<utf8proc_ssize_t>(text.size());
+  const auto* begin = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
   std::vector<CodePoint> out(text.size());
   for (;;) {
     const auto capacity = static_cast<utf8proc_ssize_t>(out.size());
-    const utf8proc_ssize_t count = utf8proc_decompose(bytes(text), length, out.data(), capacity, options);
+    const utf8proc_ssize_t count = utf8proc_decompose(begin, length, out.data(), capacity, options);
     check<FormatError>(count >= 0, "split_words: ", utf8proc_errmsg(count));
     out.resize(static_cast<std::size_t>(count));
     if (count <= capacity) return out;
@@ -106,17 +91,6 @@ std::vector<CodePoint> decode(const std::string& text, bool decompose) {
 }
 
 }  // namespace
-
-std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    CodePoint c = -1;
-    const auto rest = static_cast<utf8proc_ssize_t>(text.size() - at);
-    const utf8proc_ssize_t count = utf8proc_iterate(bytes(text) + at, rest, &c);
-    if (count <= 0) return at;
-    at += static_cast<std::size_t>(count);
-  }
-  return std::nullopt;
-}
 
 std::vector<std::string> split_words(std::string_view text, bool lower_case) {
   std::vector<std::string> words;

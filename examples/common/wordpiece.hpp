@@ -12,10 +12,6 @@
 
 namespace attn::examples {
 
-/// Offset of the first byte that does not continue valid UTF-8 (overlong forms and surrogates are invalid);
-/// nothing if all of `text` is valid.
-std::optional<std::size_t> find_invalid_utf8(std::string_view text);
-
 /// How BERT cuts text into words before it looks anything up: control characters vanish, whitespace and CJK
 /// ideographs separate, each punctuation mark is a word of its own (all of ASCII's, and Unicode category P).
 /// With `lower_case` the text is also lower-cased and loses its accents (NFD without the nonspacing marks).

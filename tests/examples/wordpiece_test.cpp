@@ -15,7 +15,6 @@
 namespace {
 
 using attn::Index;
-using attn::examples::find_invalid_utf8;
 using attn::examples::split_words;
 using attn::examples::WordPiece;
 using attn_test::error_text;
@@ -103,16 +102,6 @@ TEST(WordPiece, NamesWhatTheVocabularyLacks) {
 TEST(WordPiece, NamesTheByteWhereATextIsNotUtf8) {
   EXPECT_EQ(error_text<attn::FormatError>([] { from_lines(tiny).encode("cat \xFF", 8); }),
             "attn: split_words: the text is not UTF-8 at byte 4");
-}
-
-TEST(FindInvalidUtf8, AcceptsEveryLengthOfCharacter) {
-  EXPECT_EQ(find_invalid_utf8(""), std::nullopt);
-  EXPECT_EQ(find_invalid_utf8("aß한😀"), std::nullopt);
-}
-
-TEST(FindInvalidUtf8, RejectsOverlongFormsSurrogatesAndCutCharacters) {
-  for (const std::string bad : {"\xC0\xAF", "\xED\xA0\x80", "\xE2\x82", "\xF4\x90\x80\x80", "\x80", "\xFF"})
-    EXPECT_EQ(find_invalid_utf8("ab" + bad), 2u) << testing::PrintToString(bad);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attn/core/error.hpp"
+#include "common/utf8.hpp"
 #include "common/wordpiece.hpp"
 
 namespace {

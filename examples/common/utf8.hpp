@@ -1,0 +1,26 @@
+// examples/common/utf8.hpp - one character of UTF-8 at a time.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace attn::examples {
+
+using CodePoint = std::int32_t;
+
+/// A decoded character and how many bytes it took; 0 bytes: the text does not go on with valid UTF-8.
+struct Character {
+  CodePoint code = -1;
+  std::size_t size = 0;
+};
+
+/// The character that `text` begins with. Overlong forms and surrogates are not valid UTF-8.
+Character first_character(std::string_view text);
+
+void append_utf8(CodePoint code, std::string& out);
+
+/// Offset of the first byte that does not continue valid UTF-8; nothing if all of `text` is valid.
+std::optional<std::size_t> find_invalid_utf8(std::string_view text);
+
+}  // namespace attn::examples
