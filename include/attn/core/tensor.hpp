@@ -56,12 +56,12 @@ class Tensor {
   TensorView<T, Rank> view() { return {data(), extents_}; }
   TensorView<const T, Rank> view() const { return {data(), extents_}; }
 
-  template <class... I>
-  T& operator()(I... index) {
+  template <class... Indices>
+  T& operator()(Indices... index) {
     return view()(index...);
   }
-  template <class... I>
-  const T& operator()(I... index) const {
+  template <class... Indices>
+  const T& operator()(Indices... index) const {
     return view()(index...);
   }
 

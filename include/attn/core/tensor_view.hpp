@@ -103,9 +103,9 @@ class TensorView {
   }
 
   /// The element at an index per axis; unchecked.
-  template <class... I>
-    requires(static_cast<int>(sizeof...(I)) == Rank)
-  T& operator()(I... index) const {
+  template <class... Indices>
+    requires(static_cast<int>(sizeof...(Indices)) == Rank)
+  T& operator()(Indices... index) const {
     Index offset = 0;
     int axis = 0;
     ((offset += static_cast<Index>(index) * strides_[axis++]), ...);

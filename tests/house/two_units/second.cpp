@@ -1,4 +1,4 @@
-#include "odr/second.hpp"
+#include "two_units/second.hpp"
 
 #include "all_headers.hpp"
 

@@ -1,7 +1,7 @@
 // Two translation units that hold every header of the library, in one program: a definition that is not
 // inline is an error of the linker, and what is inline exists once.
 #include "all_headers.hpp"
-#include "odr/second.hpp"
+#include "two_units/second.hpp"
 
 int main() {
   const attn::ExecutorRef here;

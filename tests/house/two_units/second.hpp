@@ -1,4 +1,4 @@
-// tests/odr/second.hpp - what the second translation unit sees of the library.
+// tests/house/two_units/second.hpp - what the second translation unit sees of the library.
 #pragma once
 #include <typeinfo>
 

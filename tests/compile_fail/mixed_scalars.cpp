@@ -1,0 +1,11 @@
+// Queries, keys and values hold the same type of element; there is no silent conversion.
+// must say: same|constraint
+#include "attn/ops/sdpa.hpp"
+
+#if defined(ATTN_TEST_MISTAKE)
+using Values = Eigen::MatrixXd;
+#else
+using Values = Eigen::MatrixXf;
+#endif
+
+attn::Matrix<float> attend(const Eigen::MatrixXf& q, const Values& v) { return attn::sdpa(q, q, v); }
