@@ -1,0 +1,30 @@
+// examples/common/program.hpp - what every example program does around its work: options, errors, exit codes.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+
+namespace attn::examples {
+
+/// Parses the command line into `app`'s options and runs `work`.
+///
+/// Returns 0 if all went well (or help was asked for), 2 after a fault of the command line, 1 after any other
+/// error, with one message on standard error.
+template <class Work>
+int run_program(CLI::App& app, int argc, char** argv, Work&& work) {
+  try {
+    app.parse(argc, argv);
+    work();
+    std::cout.flush();
+    if (std::cout) return 0;
+    std::cerr << app.get_name() << ": cannot write to standard output\n";
+    return 1;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::cerr << app.get_name() << ": " << error.what() << '\n';
+    return 1;
+  }
+}
+
+}  // namespace attn::examples
