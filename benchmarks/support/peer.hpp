@@ -12,6 +12,7 @@
 // standard normal as numpy.random.default_rng(0) draws them, in the order q, k, v, bias; or x, wq, wk, wv, wo
 // (the weights divided by sqrt(embed_dim), used as x W); or a, b.
 #pragma once
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "attn/core/tensor.hpp"
+#include "attn/io/npy.hpp"
 #include "support/peak.hpp"
 
 namespace bench {
@@ -56,43 +58,23 @@ struct Workload {
   attn::Index embed_dim() const { return num_heads * head_dim; }
 };
 
-/// A result in the form that all programs of a comparison share.
-struct Result {
-  std::vector<attn::Index> extents;
-  std::vector<float> values;
-
-  template <class T, int Rank>
-  explicit Result(const attn::Tensor<T, Rank>& x) {
-    for (int axis = 0; axis < Rank; ++axis) extents.push_back(x.extent(axis));
-    for (attn::Index i = 0; i < x.size(); ++i) values.push_back(static_cast<float>(x.data()[i]));
-  }
-
-  /// numpy's file format, version 1.0.
-  void save(const std::string& path) const {
-    std::ostringstream text;
-    text << "{'descr': '<f4', 'fortran_order': False, 'shape': (";
-    for (const attn::Index extent : extents) text << extent << ", ";
-    text << "), }";
-    constexpr std::size_t preamble = 10, alignment = 64;
-    std::string header = text.str();
-    header.resize((preamble + header.size() + alignment) / alignment * alignment - preamble, ' ');
-    header.back() = '\n';
-    std::ofstream file(path, std::ios::binary);
-    file << "\x93NUMPY\x01" << '\0' << static_cast<char>(header.size() & 0xff)
-         << static_cast<char>(header.size() >> 8) << header;
-    file.write(reinterpret_cast<const char*>(values.data()),
-               static_cast<std::streamsize>(values.size() * sizeof(float)));
-    if (!file.flush()) throw std::runtime_error("cannot write " + path);
-  }
-};
-
 /// Work that holds its inputs and the memory of its output.
 class Job {
  public:
   virtual ~Job() = default;
   virtual void run() = 0;
-  virtual Result result() const = 0;
+  /// Writes the last result as .npy, float32.
+  virtual void save(const std::string& path) const = 0;
 };
+
+/// Writes a tensor of any element type as float32.
+template <class T, int Rank>
+void save_floats(const std::string& path, const attn::Tensor<T, Rank>& x) {
+  attn::Tensor<float, Rank> values(x.extents());
+  std::transform(x.data(), x.data() + x.size(), values.data(),
+                 [](T value) { return static_cast<float>(value); });
+  attn::write_npy(path, values);
+}
 
 /// Who answers: `name`, and what is measured under it.
 struct Identity {
@@ -126,7 +108,7 @@ inline nlohmann::json answer(std::istringstream& request, Job& job, double ready
   if (verb == "out") {
     std::string path;
     std::getline(request >> std::ws, path);
-    job.result().save(path);
+    job.save(path);
     return {{"saved", path}};
   }
   if (verb == "peak") return {{"gflops", peak_gflops<float>()}};
