@@ -98,6 +98,18 @@ for finite inputs only."
 #define ATTN_PAUSE() static_cast<void>(0)
 #endif
 
+// Hides a vector value from the optimiser, so that (x + c) - c keeps its rounding whatever the floating-point
+// flags.
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__AVX512F__)
+#define ATTN_OPAQUE(x) __asm__("" : "+v"(x))
+#elif (defined(__GNUC__) || defined(__clang__)) && defined(__SSE2__)
+#define ATTN_OPAQUE(x) __asm__("" : "+x"(x))
+#elif (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__)
+#define ATTN_OPAQUE(x) __asm__("" : "+w"(x))
+#else
+#define ATTN_OPAQUE(x) static_cast<void>(x)
+#endif
+
 // Stands before a loop over the query lanes of a score block: its iterations are independent, and it is the
 // loop to vectorise (clang would otherwise unroll it and vectorise the loop around it, with scatters).
 #if defined(__clang__)

@@ -17,6 +17,9 @@ static_assert(sizeof(Index) == 8, "attn: offsets of large tensors need a 64-bit 
 /// width.
 using Position = std::int32_t;
 
+/// A signed count as the size of an array.
+constexpr std::size_t as_size(Index count) { return static_cast<std::size_t>(count); }
+
 /// What tensors may hold.
 template <class T>
 concept Element = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Eigen::half> ||

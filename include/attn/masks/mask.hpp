@@ -86,6 +86,14 @@ struct Tile {
   Range k{};
 };
 
+/// Points of the fixed order at which the scores of all pairs can be asked for.
+enum class ScoreStage {
+  scaled,   ///< scale * q.k, of every pair
+  capped,   ///< after the soft cap
+  biased,   ///< after the score changes and filters: -inf where the pair is not seen
+  weights,  ///< after the softmax, before weight changes: 0 where the pair is not seen
+};
+
 /// How many pairs of a tile a filter lets pass; ordered, so that the coverage of a composition is the
 /// minimum.
 enum class Coverage { none, partial, full };

@@ -43,6 +43,7 @@ ATTN_ALWAYS_INLINE void for_each_site(const Block& block, F f) {
       ATTN_LANES
       for (Position i = 0; i < Block::max_lanes; ++i) s[i] = f(s[i], Site{batch, head, q + i, k});
     } else {
+      ATTN_LANES
       for (Position i = 0; i < lanes; ++i) s[i] = f(s[i], Site{batch, head, q + i, k});
     }
   }

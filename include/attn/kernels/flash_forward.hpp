@@ -1,0 +1,201 @@
+// attn/kernels/flash_forward.hpp - fused attention: tiled online softmax, no q_len x kv_len matrix.
+//
+// FlashAttention-2 (Dao 2023, algorithm 1) for vector registers. How the work is cut:
+//
+//   task         a few lane groups of one head (or of the heads that share keys)          ForwardPass::run
+//   key tile     scores, softmax and P V of each lane group against up to tile_keys keys  LaneGroup::attend
+//   chunk        16 keys: where masks act and where a lane may take a new maximum LaneGroup::score_chunk
+//   block        a few keys x a few packets of lanes: one pass of the register block      score_block
+#pragma once
+#include "attn/core/executor.hpp"
+#include "attn/core/workspace.hpp"
+#include "attn/kernels/lane_group.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// Everything a forward pass reads and writes, checked by the caller.
+template <class E>
+struct ForwardArguments {
+  TensorView<const E, 4> q, k, v;           ///< [batch, heads, len, dim]
+  TensorView<E, 4> out;                     ///< [batch, num_heads, q_len, value_dim]
+  TensorView<Accumulator<E>, 3> logsumexp;  ///< [batch, num_heads, q_len]; no data: not wanted
+  double scale = 1;
+  double soft_cap = 0;              ///< 0: none
+  std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
+};
+
+/// One call: the tasks it is cut into, by shape alone, and the scratch of one task.
+template <class E>
+class ForwardPass {
+  using A = Accumulator<E>;
+  using Shape = ForwardShape<A>;
+  static constexpr int width = Shape::width;
+  static constexpr int lanes = Shape::lanes;
+
+ public:
+  using Hooks = typename LaneGroup<A>::Hooks;
+
+  ForwardPass(const ForwardArguments<E>& arguments, const Hooks& hooks)
+      : x_(arguments), hooks_(hooks), p_(*hooks.problem) {
+    heads_per_unit_ = p_.q_len < task_rows ? p_.group_size() : 1;
+    unit_rows_ = heads_per_unit_ * p_.q_len;
+    blocks_ = (unit_rows_ + task_rows - 1) / task_rows;
+    mode_.soft_cap = static_cast<A>(x_.soft_cap);
+    mode_.units = x_.soft_cap > 0 || hooks.scores ? ScoreUnits::natural : ScoreUnits::log2_relative;
+  }
+
+  Index task_count() const { return p_.batch * (p_.num_heads / heads_per_unit_) * blocks_; }
+
+  /// Elements of A that one running task needs.
+  Index scratch_size() const {
+    return Shape::groups * group_size() + rounded(Shape::tile_keys * lanes) +
+           rounded(2 * Shape::tile_keys * widest()) + rounded((lanes + 1) * widest());
+  }
+
+  /// Computes the rows of one task. `scratch` is aligned to 64 bytes.
+  void run(Index task, A* scratch) const {
+    const Index units = p_.num_heads / heads_per_unit_;
+    const Index block = task % blocks_, unit = task / blocks_ % units, batch = task / blocks_ / units;
+    const Index first_row = block * task_rows;
+    const LaneRows rows{batch, unit * heads_per_unit_, p_.q_len, first_row,
+                        std::min(task_rows, unit_rows_ - first_row)};
+    const Task work{rows, scratch, mode_};
+    if (attend(work)) return;
+    // 0 * NaN has reached an output: a key or value that some query does not see holds NaN or Inf.
+    attend({rows, scratch, {mode_.units, mode_.soft_cap, true}});
+  }
+
+ private:
+  static constexpr Index task_rows = Shape::task_packets * width;
+  using Mode = typename LaneGroup<A>::Mode;
+  struct Task {
+    LaneRows rows;
+    A* scratch;
+    Mode mode;
+  };
+
+  static constexpr Index rounded(Index elements) {
+    constexpr Index line = 64 / static_cast<Index>(sizeof(A));
+    return (elements + line - 1) / line * line;
+  }
+  Index widest() const { return std::max(p_.head_dim, p_.value_dim); }
+  Index group_size() const { return rounded(LaneGroup<A>::scratch_size(p_.head_dim, p_.value_dim)); }
+
+  /// Runs all keys past the rows of a task and writes the results; false, with nothing written, if they need
+  /// the careful mode and this was not it.
+  bool attend(const Task& task) const {
+    LaneGroup<A> groups[as_size(Shape::groups)];
+    A* scores = task.scratch + Shape::groups * group_size();
+    A* tile = scores + rounded(Shape::tile_keys * lanes);
+    A* rows = tile + rounded(2 * Shape::tile_keys * widest());
+
+    const int count = begin(task, groups, rows);
+    const Index kv_head = p_.kv_head(task.rows.first_head);
+    const RowSource<E> keys(x_.k, task.rows.batch, kv_head), values(x_.v, task.rows.batch, kv_head);
+    Range visible{p_.kv_len, 0};
+    for (int g = 0; g < count; ++g)
+      visible = {std::min(visible.begin, groups[g].visible().begin),
+                 std::max(visible.end, groups[g].visible().end)};
+    for (Index k = visible.begin; k < visible.end; k += Shape::tile_keys) {
+      const Range range{k, std::min(k + Shape::tile_keys, visible.end)};
+      const TileRows<A> key_rows = keys.tile(range.begin, range.size(), tile);
+      const TileRows<A> value_rows =
+          values.tile(range.begin, range.size(), tile + Shape::tile_keys * widest());
+      for (int g = 0; g < count; ++g)
+        groups[g].attend(range, key_rows, value_rows, hooks_, task.mode, scores);
+    }
+
+    const bool may_hide_keys = hooks_.filter || hooks_.scores;
+    if (may_hide_keys && !task.mode.skip_zeros)
+      for (int g = 0; g < count; ++g)
+        if (!groups[g].is_finite()) return false;
+    for (int g = 0; g < count; ++g) finish(groups[g], task.mode, rows);
+    return true;
+  }
+
+  /// Hands the rows of a task to lane groups, in equal numbers of packets; returns how many groups have rows.
+  int begin(const Task& task, LaneGroup<A>* groups, A* gathered) const {
+    const Index packets = (task.rows.count + width - 1) / width;
+    const auto count = static_cast<int>((packets + Shape::packets - 1) / Shape::packets);
+    const bool natural = task.mode.units == ScoreUnits::natural;
+    const A factor = static_cast<A>(natural ? x_.scale : x_.scale * log2_e);
+    for (int g = 0; g < count; ++g) {
+      const Index first = packets * g / count * width, last = packets * (g + 1) / count * width;
+      LaneRows rows = task.rows;
+      rows.first_row += first;
+      rows.count = std::min(last, task.rows.count) - first;
+      const A* queries[as_size(lanes)];
+      for (Index i = 0; i < lanes; ++i)
+        queries[i] = i < rows.count ? query_row(rows, i, gathered + i * widest()) : queries[0];
+      groups[g].place(task.scratch + g * group_size(), p_.head_dim, p_.value_dim);
+      groups[g].begin(rows, hooks_, factor, queries);
+    }
+    return count;
+  }
+
+  const A* query_row(const LaneRows& rows, Index lane, A* gathered) const {
+    const Index row = rows.first_row + lane;
+    return RowSource<E>(x_.q, rows.batch, rows.head(row)).tile(rows.query(row), 1, gathered).data;
+  }
+
+  /// Normalises the outputs of a group and writes them to the caller's tensors.
+  void finish(const LaneGroup<A>& group, const Mode& mode, A* gathered) const {
+    alignas(64) A factors[as_size(lanes)], logsumexps[as_size(lanes)];
+    group.finish(mode, x_.sinks, factors, logsumexps);
+    const LaneRows& rows = group.rows();
+    A* const unused = gathered + lanes * widest();
+    for (Index first = 0; first < rows.count; first += width) {
+      A* targets[as_size(width)];
+      for (Index i = 0; i < width; ++i)
+        targets[i] = first + i < rows.count ? output_row(rows, first + i, gathered + i * widest()) : unused;
+      lanes_to_rows(group.output() + first, lanes, factors + first, p_.value_dim, targets);
+      for (Index i = first; i < std::min(first + width, rows.count); ++i)
+        deliver(rows, i, targets[i - first], logsumexps[i]);
+    }
+  }
+
+  E* output_address(const LaneRows& rows, Index lane) const {
+    const Index row = rows.first_row + lane;
+    return x_.out.data() + rows.batch * x_.out.stride(0) + rows.head(row) * x_.out.stride(1) +
+           rows.query(row) * x_.out.stride(2);
+  }
+  /// Where lane_to_rows may write the row: the caller's memory if it is contiguous and of type A, else
+  /// `gathered`.
+  A* output_row(const LaneRows& rows, Index lane, A* gathered) const {
+    if constexpr (std::is_same_v<E, A>) {
+      if (x_.out.stride(3) == 1 || p_.value_dim == 1) return output_address(rows, lane);
+    }
+    return gathered;
+  }
+  void deliver(const LaneRows& rows, Index lane, const A* result, A logsumexp) const {
+    E* const target = output_address(rows, lane);
+    if (static_cast<const void*>(target) != static_cast<const void*>(result))
+      copy_row(result, 1, p_.value_dim, target, x_.out.stride(3));
+    const Index row = rows.first_row + lane;
+    if (x_.logsumexp.data() != nullptr) x_.logsumexp(rows.batch, rows.head(row), rows.query(row)) = logsumexp;
+  }
+
+  ForwardArguments<E> x_;
+  Hooks hooks_;
+  Problem p_;
+  Mode mode_;
+  Index heads_per_unit_ = 1;  // query heads that share a task because they share keys
+  Index unit_rows_ = 0;       // queries of all of them
+  Index blocks_ = 0;          // tasks of one unit
+};
+
+/// Runs all tasks of a pass on the executor, each worker with scratch of its own.
+template <class A, class Pass>
+void run_tasks(const Pass& pass, const ExecutorRef& executor, Workspace& workspace) {
+  const Index tasks = pass.task_count();
+  if (tasks == 0) return;
+  const Index line = 64 / static_cast<Index>(sizeof(A)),
+              size = (pass.scratch_size() + line - 1) / line * line;
+  Workspace::Frame frame(workspace);
+  A* const scratch = frame.template take<A>(size * executor.concurrency()).data();
+  executor.parallel_for(tasks, [&](Index task, Index worker) { pass.run(task, scratch + worker * size); });
+}
+
+}  // namespace kernels
+ATTN_NAMESPACE_END

@@ -1,0 +1,415 @@
+// attn/kernels/lane_group.hpp - LaneGroup: a few query rows, one per vector lane, that attend to one key tile
+// at a time.
+//
+// The lanes of a register are query rows. Queries are packed once, transposed and scaled; keys and values are
+// never packed, they enter as broadcasts. Scores, weights and output all lie as [key or column][lane], so
+// that maximum, sum and rescaling are lane-wise.
+#pragma once
+#include <cmath>
+#include <span>
+
+#include "attn/kernels/mask_hooks.hpp"
+#include "attn/kernels/micro.hpp"
+#include "attn/kernels/rows.hpp"
+#include "attn/kernels/softmax_state.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// Sizes of the tiling. The score tile of a lane group (tile_keys x lanes) stays in the first-level cache.
+template <class A>
+struct ForwardShape : BlockShape<A> {
+  using BlockShape<A>::width;
+  using BlockShape<A>::packets;
+  using BlockShape<A>::broadcasts;
+  using BlockShape<A>::lanes;
+  static constexpr int groups = 4;  ///< lane groups that share one pass over a key tile
+  static constexpr Index tile_keys = 128;
+  static constexpr Index chunk_keys = 16;
+  static constexpr Index task_packets = Index{groups} * packets;
+};
+
+/// Scores of `Keys` keys against `Packets` packets of queries: c[j] = start + sum over dim of query[d] * key
+/// j [d]; `highest` takes in the maxima. Rows of queries and scores are `Lanes` apart.
+template <class A, int Packets, int Keys, int Lanes>
+ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcasts<A> keys,
+                               const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores,
+                               A* ATTN_RESTRICT highest) {
+  constexpr int width = packet_width<A>;
+  RegisterBlock<A, Packets, Keys> block;
+  Packet<A> initial[as_size(Packets)];
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { initial[m] = load(start + m * width); });
+  block.fill(initial);
+  for (Index d = 0; d < dim; ++d) {
+    block.step(query, keys.data, keys.j_stride);
+    query += Lanes;
+    keys.data += keys.k_stride;
+  }
+  block.store(scores, Lanes);
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+    Packet<A> top = load(highest + m * width);
+    unroll<Keys>([&](auto j) ATTN_LAMBDA_INLINE { top = max(top, block.c[j][m]); });
+    store(highest + m * width, top);
+  });
+}
+
+/// Turns `count` rows of scores into weights 2^(score - maximum), in place, and adds them to the sums.
+template <class A, int Packets, int Lanes, ScoreUnits Units>
+ATTN_NOINLINE void exponentiate(Index count, A* ATTN_RESTRICT scores, const A* ATTN_RESTRICT maximum,
+                                A* ATTN_RESTRICT sum) {
+  constexpr int width = packet_width<A>;
+  Packet<A> top[as_size(Packets)], total[as_size(Packets)];
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+    top[m] = load(maximum + m * width);
+    total[m] = load(sum + m * width);
+  });
+  for (Index k = 0; k < count; ++k) {
+    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+      Packet<A> s = load(scores + m * width);
+      if constexpr (Units == ScoreUnits::natural) s = mul(sub(s, top[m]), broadcast(static_cast<A>(log2_e)));
+      const Packet<A> weight = exp2(s);
+      total[m] = add(total[m], weight);
+      store(scores + m * width, weight);
+    });
+    scores += Lanes;
+  }
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { store(sum + m * width, total[m]); });
+}
+
+/// The queries that one lane group works on: folded rows of a task (head-major), and which keys they may see.
+struct LaneRows {
+  Index batch = 0;
+  Index first_head = 0;  ///< head of folded row 0 of the task
+  Index q_len = 0;       ///< rows of one head
+  Index first_row = 0;   ///< folded row of lane 0
+  Index count = 0;       ///< lanes that have a row
+
+  Index head(Index row) const { return first_head + row / q_len; }
+  Index query(Index row) const { return row % q_len; }
+
+  /// f(lane, n, head, query) for each run of lanes [lane, lane + n) that are consecutive queries of one head.
+  template <class F>
+  void for_runs(Index begin, Index end, F f) const {
+    for (Index lane = begin; lane < end;) {
+      const Index row = first_row + lane, n = std::min(end - lane, q_len - query(row));
+      f(lane, n, head(row), query(row));
+      lane += n;
+    }
+  }
+};
+
+/// Up to `lanes` query rows with their packed queries, output accumulators and softmax state.
+template <class A>
+class LaneGroup {
+  using Shape = ForwardShape<A>;
+  static constexpr int width = Shape::width;
+  static constexpr int lanes = Shape::lanes;
+  static constexpr int max_packets = Shape::packets;
+
+ public:
+  using Hooks = MaskHooks<A, lanes>;
+
+  /// How one task treats scores.
+  struct Mode {
+    ScoreUnits units = ScoreUnits::log2_relative;
+    A soft_cap = 0;
+    bool skip_zeros = false;  ///< a masked key or value may hold NaN or Inf: see run_task
+  };
+
+  /// Elements of scratch that place() needs.
+  static Index scratch_size(Index head_dim, Index value_dim) {
+    return lanes * (head_dim + value_dim + SoftmaxState<A, lanes>::arrays);
+  }
+  void place(A* scratch, Index head_dim, Index value_dim) {
+    query_ = scratch;
+    output_ = query_ + lanes * head_dim;
+    state_ = SoftmaxState<A, lanes>(output_ + lanes * value_dim);
+    head_dim_ = head_dim;
+    value_dim_ = value_dim;
+  }
+
+  /// Starts on new rows. queries[i] points to the contiguous query of lane i (any query where lane i has no
+  /// row); it is multiplied by `factor`.
+  void begin(const LaneRows& rows, const Hooks& hooks, A factor, const A* const* queries) {
+    rows_ = rows;
+    packets_ = static_cast<int>((rows.count + width - 1) / width);
+    for (int m = 0; m < packets_; ++m)
+      rows_to_lanes(queries + m * width, head_dim_, factor, query_ + m * width, lanes);
+    state_.reset();
+    std::fill(output_, output_ + lanes * value_dim_, A(0));
+    find_visible_keys(hooks);
+  }
+
+  const LaneRows& rows() const { return rows_; }
+  /// Keys that some lane may see.
+  Range visible() const { return visible_; }
+
+  /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes.
+  void attend(Range tile, const TileRows<A>& keys, const TileRows<A>& values, const Hooks& hooks,
+              const Mode& mode, A* scores) {
+    const Range seen = intersect(visible_, tile);
+    if (seen.empty()) return;
+    const Coverage coverage = coverage_of(hooks, 0, rows_.count, seen);
+    if (coverage == Coverage::none) return;
+
+    first_key_ = seen.begin;
+    scores_ = scores;
+    const A* const key = keys.data + (seen.begin - tile.begin) * keys.stride;
+    for (Index k = 0; k < seen.size(); k += Shape::chunk_keys)
+      score_chunk({k, std::min(k + Shape::chunk_keys, seen.size())}, {key + k * keys.stride, keys.stride},
+                  coverage == Coverage::partial, hooks, mode);
+    const Range all{0, seen.size()};
+    for_equal_packets(
+        all, [&](Range run, int first, auto count) { exponentiate_run<count>(run, first, mode.units); });
+    if (hooks.weights) edit(all, hooks.weights, hooks);
+    const A* const value = values.data + (seen.begin - tile.begin) * values.stride;
+    for_equal_packets(all, [&](Range run, int first, auto count) {
+      const Broadcasts<A> v{value + run.begin * values.stride, values.stride, 1};
+      const auto add = mode.skip_zeros ? accumulate<A, count, Shape::broadcasts, true>
+                                       : accumulate<A, count, Shape::broadcasts, false>;
+      add(value_dim_, run.size(), row(run.begin) + first * width, lanes, v, output_ + first * width, lanes);
+    });
+  }
+
+  /// Scores of all keys of `tile` at a stage, to scores[key][lane]; for weights, `logsumexps` are the lanes'
+  /// results of a finished pass. Mode: natural units.
+  void score_tile(Range tile, const TileRows<A>& keys, const Hooks& hooks, A soft_cap, ScoreStage stage,
+                  const A* logsumexps, A* scores) {
+    first_key_ = tile.begin;
+    scores_ = scores;
+    alignas(64) A ignored[as_size(lanes)];
+    std::fill(ignored, ignored + lanes, A(0));
+    with_constant<max_packets>(packets_, [&](auto count) ATTN_LAMBDA_INLINE {
+      for_blocks<Shape::broadcasts>(tile.size(), [&](Index k, auto n) ATTN_LAMBDA_INLINE {
+        score_block<A, count, n, lanes>(head_dim_, query_, {keys.data + k * keys.stride, 1, keys.stride},
+                                        state_.start, row(k), ignored);
+      });
+    });
+    if (stage >= ScoreStage::capped && soft_cap > 0) cap_scores(scores, tile.size() * lanes, soft_cap);
+    if (stage < ScoreStage::biased) return;
+    const Range all{0, tile.size()};
+    for (Index k = 0; hooks.scores && k < tile.size(); k += Shape::chunk_keys)
+      change_poisoned_scores({k, std::min(k + Shape::chunk_keys, tile.size())}, hooks);
+    if (hooks.filter) edit(all, hooks.filter, hooks);
+    if (stage != ScoreStage::weights) return;
+    alignas(64) A base[as_size(lanes)];
+    for (int i = 0; i < lanes; ++i)
+      base[i] = i < rows_.count && logsumexps[i] != masked_score<A> ? logsumexps[i] : A(0);
+    exponentiate<A, max_packets, lanes, ScoreUnits::natural>(tile.size(), scores, base, ignored);
+  }
+
+  /// Every output is a finite number (and so no NaN of a masked key has come in).
+  bool is_finite() const {
+    const Index size = lanes * value_dim_;
+    Packet<A> poison = broadcast(A(0));  // 0 * x is 0 for finite x, else NaN
+    for (Index i = 0; i < size; i += width) poison = multiply_add(load(output_ + i), broadcast(A(0)), poison);
+    return sum_of_lanes(poison) == A(0);
+  }
+
+  /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is its result.
+  void finish(const Mode& mode, std::span<const double> sinks, A* factors, A* logsumexps) const {
+    for (int i = 0; i < lanes; ++i) {
+      factors[i] = state_.sum[i] == A(0) ? A(0) : A(1) / state_.sum[i];
+      logsumexps[i] = state_.logsumexp(i, mode.units);
+      if (sinks.empty() || i >= rows_.count) continue;
+      const A sink = static_cast<A>(sinks[static_cast<std::size_t>(rows_.head(rows_.first_row + i))]);
+      const A with_sink = log_add(logsumexps[i], sink);
+      factors[i] *= std::exp(logsumexps[i] - with_sink);  // the sink is in the denominator only
+      logsumexps[i] = with_sink;
+    }
+  }
+  const A* output() const { return output_; }
+  int packets() const { return packets_; }
+
+ private:
+  void find_visible_keys(const Hooks& hooks) {
+    visible_ = {hooks.problem->kv_len, 0};
+    for (int m = 0; m < packets_; ++m) {
+      Range& keys = packet_keys_[m];
+      keys = {hooks.problem->kv_len, 0};
+      rows_.for_runs(m * width, std::min<Index>((m + 1) * width, rows_.count),
+                     [&](Index, Index n, Index head, Index query) {
+                       const Range r = hooks.key_range({rows_.batch, head, {query, query + n}, {0, 0}});
+                       if (r.empty()) return;
+                       keys = {std::min(keys.begin, r.begin), std::max(keys.end, r.end)};
+                     });
+      visible_ = {std::min(visible_.begin, keys.begin), std::max(visible_.end, keys.end)};
+    }
+    uniform_ = true;
+    for (int m = 0; m < packets_; ++m) uniform_ = uniform_ && packet_keys_[m] == visible_;
+  }
+
+  Coverage coverage_of(const Hooks& hooks, Index begin, Index end, Range keys) const {
+    bool none = true, full = true;
+    rows_.for_runs(begin, end, [&](Index, Index n, Index head, Index query) {
+      const Coverage c = hooks.coverage({rows_.batch, head, {query, query + n}, keys});
+      none = none && c == Coverage::none;
+      full = full && c == Coverage::full;
+    });
+    return full ? Coverage::full : none ? Coverage::none : Coverage::partial;
+  }
+
+  /// Packets [first, first + count) that may see a key of [k, k + n), numbered from the first key of the
+  /// tile.
+  struct Packets {
+    int first, count;
+    friend bool operator==(const Packets&, const Packets&) = default;
+  };
+  Packets packets_that_see(Index k, Index n) const {
+    if (uniform_) return {0, packets_};
+    int first = packets_, last = -1;
+    for (int m = 0; m < packets_; ++m) {
+      if (intersect(packet_keys_[m], {first_key_ + k, first_key_ + k + n}).empty()) continue;
+      first = std::min(first, m);
+      last = m;
+    }
+    return {first, std::max(0, last - first + 1)};
+  }
+
+  /// f(first, keys, packets) for each block of keys; the same blocks for every pass over the tile.
+  template <class F>
+  ATTN_ALWAYS_INLINE void for_key_blocks(Range keys, F f) const {
+    for_blocks<Shape::broadcasts>(
+        keys.end, [&](Index k, auto n) ATTN_LAMBDA_INLINE { f(k, n, packets_that_see(k, n)); }, keys.begin);
+  }
+
+  /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets
+  /// see.
+  template <class F>
+  void for_equal_packets(Range keys, F f) const {
+    if (uniform_)
+      return with_constant<max_packets>(packets_, [&](auto count) ATTN_LAMBDA_INLINE { f(keys, 0, count); });
+    Range run{keys.begin, keys.begin};
+    Packets current{0, 0};
+    const auto flush = [&] {
+      if (!run.empty() && current.count > 0)
+        with_constant<max_packets>(current.count,
+                                   [&](auto count) ATTN_LAMBDA_INLINE { f(run, current.first, count); });
+    };
+    for_key_blocks(keys, [&](Index k, Index n, Packets active) {
+      if (!(active == current)) {
+        flush();
+        run.begin = k;
+        current = active;
+      }
+      run.end = k + n;
+    });
+    flush();
+  }
+
+  void score_chunk(Range chunk, const TileRows<A>& keys, bool partial, const Hooks& hooks, const Mode& mode) {
+    alignas(64) A highest[as_size(lanes)];
+    std::fill(highest, highest + lanes, masked_score<A>);
+    for_key_blocks(chunk, [&](Index k, auto n, Packets active) ATTN_LAMBDA_INLINE {
+      const Broadcasts<A> key{keys.data + (k - chunk.begin) * keys.stride, 1, keys.stride};
+      with_constant<max_packets>(active.count, [&](auto count) ATTN_LAMBDA_INLINE {
+        if (active.count == 0) return;
+        const int lane = active.first * width;
+        score_block<A, count, n, lanes>(head_dim_, query_ + lane, key, state_.start + lane, row(k) + lane,
+                                        highest + lane);
+      });
+    });
+    const bool filters = partial && hooks.filter;
+    if (mode.units == ScoreUnits::natural || filters) {
+      apply_mask(chunk, filters, hooks, mode);
+      find_highest(chunk, highest);
+    }
+    if (state_.exceeded_by(highest)) raise(highest, chunk.end, mode.units);
+  }
+
+  void apply_mask(Range chunk, bool filters, const Hooks& hooks, const Mode& mode) {
+    if (mode.soft_cap > 0) cap_scores(row(chunk.begin), chunk.size() * lanes, mode.soft_cap);
+    if (hooks.scores) {
+      if (mode.skip_zeros)
+        change_poisoned_scores(chunk, hooks);
+      else
+        edit(chunk, hooks.scores, hooks);
+    }
+    if (filters) edit(chunk, hooks.filter, hooks);
+  }
+
+  static void cap_scores(A* scores, Index size, A cap) {
+    const Packet<A> up = broadcast(cap), down = broadcast(1 / cap);
+    for (Index i = 0; i < size; i += width) store(scores + i, mul(up, tanh(mul(load(scores + i), down))));
+  }
+
+  /// A score change may mask a pair, by -inf. If it does so whatever the score, a NaN from the key is masked
+  /// as well.
+  void change_poisoned_scores(Range chunk, const Hooks& hooks) {
+    A* const s = row(chunk.begin);
+    const Index size = chunk.size() * lanes;
+    alignas(64) A raw[as_size(Shape::chunk_keys * lanes)];
+    std::copy(s, s + size, raw);
+    for (Index i = 0; i < size; ++i) s[i] = std::isfinite(raw[i]) ? raw[i] : A(0);
+    edit(chunk, hooks.scores, hooks);
+    for (Index i = 0; i < size; ++i)
+      if (!std::isfinite(raw[i]) && s[i] != masked_score<A>) s[i] = raw[i];
+  }
+
+  /// Calls one stage of the mask for each run of lanes that are queries of one head.
+  using Stage = void (*)(const void*, const typename Hooks::Block&, const Problem&);
+  void edit(Range keys, Stage stage, const Hooks& hooks) const {
+    rows_.for_runs(0, rows_.count, [&](Index lane, Index n, Index head, Index query) {
+      stage(hooks.mask,
+            {row(keys.begin) + lane, static_cast<Position>(n), static_cast<Position>(keys.size()),
+             rows_.batch, head, static_cast<Position>(query), static_cast<Position>(first_key_ + keys.begin)},
+            *hooks.problem);
+    });
+  }
+
+  void find_highest(Range chunk, A* highest) const {
+    std::fill(highest, highest + lanes, masked_score<A>);
+    for_key_blocks(chunk, [&](Index k, Index n, Packets active) {
+      for (int m = active.first; m < active.first + active.count; ++m) {
+        Packet<A> top = load(highest + m * width);
+        for (Index j = k; j < k + n; ++j) top = max(top, load(row(j) + m * width));
+        store(highest + m * width, top);
+      }
+    });
+  }
+
+  /// Gives lanes whose scores exceed their ceiling a new maximum: what was gathered under the old one is
+  /// rescaled.
+  ATTN_NOINLINE void raise(const A* highest, Index scored, ScoreUnits units) {
+    alignas(64) A factor[as_size(lanes)], rise[as_size(lanes)];
+    state_.raise(highest, units, factor, rise);
+    for (int m = 0; m < packets_; ++m) {
+      const Packet<A> scale = load(factor + m * width), down = load(rise + m * width);
+      for (Index c = 0; c < value_dim_; ++c) {
+        A* const o = output_ + c * lanes + m * width;
+        store(o, mul(load(o), scale));
+      }
+      if (units == ScoreUnits::natural) continue;
+      for (Index k = 0; k < scored; ++k) {
+        A* const s = row(k) + m * width;
+        store(s, sub(load(s), down));
+      }
+    }
+  }
+
+  template <int Count>
+  void exponentiate_run(Range run, int first, ScoreUnits units) {
+    const int lane = first * width;
+    const auto to_weights = units == ScoreUnits::natural
+                                ? exponentiate<A, Count, lanes, ScoreUnits::natural>
+                                : exponentiate<A, Count, lanes, ScoreUnits::log2_relative>;
+    to_weights(run.size(), row(run.begin) + lane, state_.maximum + lane, state_.sum + lane);
+  }
+
+  A* row(Index key) const { return scores_ + key * lanes; }
+
+  A* query_ = nullptr;   // [head_dim][lanes]
+  A* output_ = nullptr;  // [value_dim][lanes]
+  SoftmaxState<A, lanes> state_;
+  Index head_dim_ = 0, value_dim_ = 0;
+  LaneRows rows_;
+  int packets_ = 0;
+  Range visible_{};
+  Range packet_keys_[as_size(max_packets)]{};
+  bool uniform_ = true;
+  Index first_key_ = 0;
+  A* scores_ = nullptr;
+};
+
+}  // namespace kernels
+ATTN_NAMESPACE_END

@@ -1,0 +1,120 @@
+// attn/kernels/micro.hpp - RegisterBlock: the one register-blocked product behind Q K^T, P V and the
+// projections.
+//
+// All three are sums of outer products: a few packets of A (query lanes, or output features) times a few
+// scalars of B that enter as broadcasts. B is therefore read where it lies, in any stride, and never packed.
+#pragma once
+#include <algorithm>
+
+#include "attn/kernels/packet.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// Shape of the register block: `packets` x `broadcasts` accumulators must leave room for `packets` operands
+/// and one broadcast, and be enough to hide the latency of the multiply-add.
+template <class T>
+struct BlockShape {
+  static constexpr int width = packet_width<T>;
+  static constexpr bool many_registers = vector_registers >= 32;
+  static constexpr int packets = many_registers ? 2 : (has_fma || width == 1) ? 3 : 4;
+  static constexpr int broadcasts = many_registers ? 8 : (has_fma || width == 1) ? 4 : 2;
+  static constexpr int lanes = packets * width;
+};
+
+/// C[j][m] += A[m] * B[j], held in registers: m counts packets, j broadcasts.
+template <class T, int Packets, int Broadcasts>
+struct RegisterBlock {
+  static constexpr int width = packet_width<T>;
+  Packet<T> c[as_size(Broadcasts)][as_size(Packets)];
+
+  ATTN_ALWAYS_INLINE void fill(const Packet<T> (&value)[as_size(Packets)]) {
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { c[j][m] = value[m]; });
+    });
+  }
+  ATTN_ALWAYS_INLINE void load(const T* from, Index row_stride) {
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      unroll<Packets>([&](auto m)
+                          ATTN_LAMBDA_INLINE { c[j][m] = kernels::load(from + j * row_stride + m * width); });
+    });
+  }
+  ATTN_ALWAYS_INLINE void store(T* to, Index row_stride) const {
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      unroll<Packets>([&](auto m)
+                          ATTN_LAMBDA_INLINE { kernels::store(to + j * row_stride + m * width, c[j][m]); });
+    });
+  }
+  /// One term of the sum: A is `Packets` packets at a, B the scalars b[0], b[b_stride], ...
+  ATTN_ALWAYS_INLINE void step(const T* a, const T* b, Index b_stride) {
+    Packet<T> lanes[as_size(Packets)];
+    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+      lanes[m] = kernels::load(a + m * width);
+      ATTN_OPAQUE(
+          lanes[m]);  // or g++ folds the load into every multiply-add, and the load ports become the limit
+    });
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      const Packet<T> scalar = broadcast(b[j * b_stride]);
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { c[j][m] = multiply_add(lanes[m], scalar, c[j][m]); });
+    });
+  }
+  /// As step(), but lanes whose a is 0 keep their sum even if b is NaN or infinite.
+  ATTN_ALWAYS_INLINE void step_where_nonzero(const T* a, const T* b, Index b_stride) {
+    const Packet<T> zero = broadcast(T(0));
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      const Packet<T> scalar = broadcast(b[j * b_stride]);
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+        const Packet<T> lanes = kernels::load(a + m * width);
+        c[j][m] = select(equal(lanes, zero), c[j][m], multiply_add(lanes, scalar, c[j][m]));
+      });
+    });
+  }
+};
+
+/// Calls f(first, std::integral_constant<int, n>) over [0, count) in blocks of n = N, then of N / 2, ... 1.
+template <int N, class F>
+ATTN_ALWAYS_INLINE void for_blocks(Index count, F f, Index first = 0) {
+  for (; first + N <= count; first += N) f(first, std::integral_constant<int, N>{});
+  if constexpr (N > 1) {
+    if (first < count) for_blocks<N / 2>(count, f, first);
+  }
+}
+
+/// Where the B operand of a product lies: element (k, j) at data[k * k_stride + j * j_stride].
+template <class T>
+struct Broadcasts {
+  const T* data;
+  Index k_stride;
+  Index j_stride;
+};
+
+/// C[j][lanes] += sum over k < depth of A[k][lanes] * B(k, j), for one block of j.
+/// Rows of A and C are a_stride and c_stride apart.
+template <class T, int Packets, int Columns, bool SkipZeros>
+ATTN_NOINLINE void accumulate_block(Index depth, const T* ATTN_RESTRICT a, Index a_stride, Broadcasts<T> b,
+                                    T* ATTN_RESTRICT c, Index c_stride) {
+  RegisterBlock<T, Packets, Columns> block;
+  block.load(c, c_stride);
+  for (Index k = 0; k < depth; ++k) {
+    if constexpr (SkipZeros)
+      block.step_where_nonzero(a, b.data, b.j_stride);
+    else
+      block.step(a, b.data, b.j_stride);
+    a += a_stride;
+    b.data += b.k_stride;
+  }
+  block.store(c, c_stride);
+}
+
+/// C[j][lanes] += sum over k < depth of A[k][lanes] * B(k, j), for all j < count.
+template <class T, int Packets, int Columns, bool SkipZeros = false>
+ATTN_NOINLINE void accumulate(Index count, Index depth, const T* a, Index a_stride, const Broadcasts<T>& b,
+                              T* c, Index c_stride) {
+  for_blocks<Columns>(count, [&](Index j, auto columns) ATTN_LAMBDA_INLINE {
+    accumulate_block<T, Packets, columns, SkipZeros>(
+        depth, a, a_stride, {b.data + j * b.j_stride, b.k_stride, b.j_stride}, c + j * c_stride, c_stride);
+  });
+}
+
+}  // namespace kernels
+ATTN_NAMESPACE_END

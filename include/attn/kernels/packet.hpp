@@ -1,0 +1,266 @@
+// attn/kernels/packet.hpp - vector registers: the only header that touches Eigen's internal packets.
+//
+// Eigen gives one set of names for SSE, AVX, AVX-512, NEON and plain scalars (width 1); kernels are written
+// once with the names below. Works with Eigen 3.4 and 5.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "attn/core/types.hpp"
+
+#if defined(__AVX512DQ__) && !defined(EIGEN_DONT_VECTORIZE)
+#include <immintrin.h>
+#endif
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// The widest vector register of T on this instruction set; T itself where there is none.
+template <class T>
+using Packet = typename Eigen::internal::packet_traits<T>::type;
+
+/// Elements of a Packet<T>.
+template <class T>
+inline constexpr int packet_width = Eigen::internal::unpacket_traits<Packet<T>>::size;
+
+/// Vector registers that the instruction set has.
+inline constexpr int vector_registers = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS;
+
+/// Multiply-add is one instruction.
+#if defined(EIGEN_VECTORIZE_FMA) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+inline constexpr bool has_fma = true;
+#else
+inline constexpr bool has_fma = false;
+#endif
+
+namespace detail {
+template <class F, int... Steps>
+ATTN_ALWAYS_INLINE void unroll_sequence(F& f, std::integer_sequence<int, Steps...>) {
+  (f(std::integral_constant<int, Steps>{}), ...);
+}
+}  // namespace detail
+
+/// f(0), f(1), ... f(N - 1) with compile-time arguments, unrolled.
+template <int N, class F>
+ATTN_ALWAYS_INLINE void unroll(F f) {
+  detail::unroll_sequence(f, std::make_integer_sequence<int, N>{});
+}
+
+/// f(std::integral_constant<int, count>) for a run-time count in [1, Max].
+template <int Max, class F>
+ATTN_ALWAYS_INLINE void with_constant(int count, F f) {
+  if constexpr (Max > 1) {
+    if (count < Max) return with_constant<Max - 1>(count, f);
+  }
+  f(std::integral_constant<int, Max>{});
+}
+
+template <class P>
+using ScalarOf = typename Eigen::internal::unpacket_traits<P>::type;
+
+template <class T>
+ATTN_ALWAYS_INLINE Packet<T> load(const T* p) {
+  return Eigen::internal::ploadu<Packet<T>>(p);
+}
+template <class T>
+ATTN_ALWAYS_INLINE Packet<T> load_aligned(const T* p) {
+  return Eigen::internal::pload<Packet<T>>(p);
+}
+template <class P>
+ATTN_ALWAYS_INLINE void store(ScalarOf<P>* p, const P& x) {
+  Eigen::internal::pstoreu(p, x);
+}
+template <class P>
+ATTN_ALWAYS_INLINE void store_aligned(ScalarOf<P>* p, const P& x) {
+  Eigen::internal::pstore(p, x);
+}
+/// x in every lane.
+template <class T>
+ATTN_ALWAYS_INLINE Packet<T> broadcast(T x) {
+  return Eigen::internal::pset1<Packet<T>>(x);
+}
+template <class P>
+ATTN_ALWAYS_INLINE P add(const P& a, const P& b) {
+  return Eigen::internal::padd(a, b);
+}
+template <class P>
+ATTN_ALWAYS_INLINE P sub(const P& a, const P& b) {
+  return Eigen::internal::psub(a, b);
+}
+template <class P>
+ATTN_ALWAYS_INLINE P mul(const P& a, const P& b) {
+  return Eigen::internal::pmul(a, b);
+}
+template <class P>
+ATTN_ALWAYS_INLINE P div(const P& a, const P& b) {
+  return Eigen::internal::pdiv(a, b);
+}
+/// a * b + c, fused where the instruction set can.
+template <class P>
+ATTN_ALWAYS_INLINE P multiply_add(const P& a, const P& b, const P& c) {
+  return Eigen::internal::pmadd(a, b, c);
+}
+/// The larger one; a NaN in `a` comes through.
+template <class P>
+ATTN_ALWAYS_INLINE P max(const P& a, const P& b) {
+  return Eigen::internal::pmax(a, b);
+}
+/// The smaller one; a NaN in `a` comes through.
+template <class P>
+ATTN_ALWAYS_INLINE P min(const P& a, const P& b) {
+  return Eigen::internal::pmin(a, b);
+}
+/// Lane-wise a < b, for select().
+template <class P>
+ATTN_ALWAYS_INLINE P less(const P& a, const P& b) {
+  return Eigen::internal::pcmp_lt(a, b);
+}
+/// Lane-wise a == b, for select().
+template <class P>
+ATTN_ALWAYS_INLINE P equal(const P& a, const P& b) {
+  return Eigen::internal::pcmp_eq(a, b);
+}
+/// Lane-wise condition ? a : b; the condition comes from less() or equal().
+template <class P>
+ATTN_ALWAYS_INLINE P select(const P& condition, const P& a, const P& b) {
+  return Eigen::internal::pselect(condition, a, b);
+}
+template <class P>
+ATTN_ALWAYS_INLINE ScalarOf<P> max_of_lanes(const P& a) {
+  return Eigen::internal::predux_max(a);
+}
+template <class P>
+ATTN_ALWAYS_INLINE ScalarOf<P> sum_of_lanes(const P& a) {
+  return Eigen::internal::predux(a);
+}
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored \
+    "-Wignored-attributes"  // of the vector type as a template argument: nothing is lost
+#endif
+/// One packet per lane, for transposing a square block.
+template <class T>
+struct PacketSquare {
+  Eigen::internal::PacketBlock<Packet<T>, packet_width<T>> rows;
+  Packet<T>& operator[](int i) { return rows.packet[i]; }
+  /// Lane j of row i becomes lane i of row j.
+  ATTN_ALWAYS_INLINE void transpose() {
+    if constexpr (packet_width < T >> 1) Eigen::internal::ptranspose(rows);
+  }
+};
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+/// Asks for the cache lines of `bytes` bytes at p.
+ATTN_ALWAYS_INLINE void prefetch(const void* p, Index bytes) {
+  for (Index offset = 0; offset < bytes; offset += 64) ATTN_PREFETCH(static_cast<const char*>(p) + offset);
+}
+
+namespace detail {
+
+/// p * 2^n for the integer n that the rounding constant left in the low bits of `shifted`.
+template <class P>
+ATTN_ALWAYS_INLINE P scale_by_exponent(const P& p, const P& shifted) {
+  namespace ei = Eigen::internal;
+  if constexpr (std::is_same_v<ScalarOf<P>, float>) {
+    using Integers = typename ei::unpacket_traits<P>::integer_packet;
+    const Integers exponent = ei::plogical_shift_left<23>(ei::preinterpret<Integers>(shifted));
+    return ei::preinterpret<P>(ei::padd(ei::preinterpret<Integers>(p), exponent));
+  } else {
+    using Integers [[gnu::vector_size(sizeof(P)), gnu::may_alias]] = std::int64_t;
+    return (P)((Integers)p + ((Integers)shifted << 52));  // Eigen 3.4 has no packets of 64-bit integers
+  }
+}
+
+template <class P>
+ATTN_ALWAYS_INLINE P polynomial(const P&, const P& accumulated) {
+  return accumulated;
+}
+/// Horner's rule; coefficients from the highest power down.
+template <class P, class... Rest>
+ATTN_ALWAYS_INLINE P polynomial(const P& x, const P& accumulated, double next, Rest... rest) {
+  return polynomial(x, multiply_add(accumulated, x, broadcast(static_cast<ScalarOf<P>>(next))), rest...);
+}
+
+}  // namespace detail
+
+/// 2^x for x <= 16, lane by lane: relative error below 2e-7 (float) or 4e-16 (double). Exactly 0 from -127
+/// (-1023) down, -inf included, so masked scores need no branch; NaN stays NaN. x = n + f: 2^f by a
+/// polynomial fitted with value 1 at f = 0, 2^n by adding n to the exponent bits.
+template <class P>
+ATTN_ALWAYS_INLINE P exp2(const P& x) {
+  using T = ScalarOf<P>;
+  constexpr bool is_float = std::is_same_v<T, float>;
+  const auto constant = [](double c) ATTN_LAMBDA_INLINE { return broadcast(static_cast<T>(c)); };
+#if defined(__AVX512DQ__) && !defined(EIGEN_DONT_VECTORIZE)
+  if constexpr (is_float && sizeof(P) == 64) {
+    const P fraction = _mm512_mask_reduce_ps(x, 0xffff, x, 0x09);  // x - floor(x)
+    const P p = detail::polynomial(fraction, constant(0.0018775756177), 0.008989342617, 0.05582631596793,
+                                   0.2401536177336, 0.6931530731226, 0.99999992506);
+    return _mm512_mask_scalef_ps(p, 0xffff, p, x);  // all lanes; g++ 12 warns about the form without a mask
+  } else
+#endif
+#if !defined(__GNUC__) && !defined(__clang__)
+      if constexpr (!is_float) {
+    const P e = Eigen::internal::pexp(mul(x, constant(0.69314718055994531)));
+    return select(less(x, constant(-1022)), constant(0), e);
+  } else
+#endif
+      if constexpr (Eigen::internal::unpacket_traits<P>::size == 1) {
+    return x <= (is_float ? T(-127) : T(-1023)) ? T(0) : std::exp2(x);
+  } else {
+    const P bounded = max(x, constant(is_float ? -127 : -1023));
+    const P rounder = constant(is_float ? 0x1.8p23 : 0x1.8p52);
+    P shifted = add(bounded, rounder);
+    ATTN_OPAQUE(shifted);
+    P nearest = sub(shifted, rounder);
+    ATTN_OPAQUE(nearest);
+    const P f = sub(bounded, nearest);
+    if constexpr (is_float) {
+      const P p = detail::polynomial(f, constant(0.0013264727132580461), 0.009671512644868712,
+                                     0.05550733743470711, 0.24022242085261317, 0.6931469775990068, 1.0);
+      return detail::scale_by_exponent(p, shifted);
+    } else {  // Taylor: coefficient k is ln(2)^k / k!
+      const P p =
+          detail::polynomial(f, constant(2.5678435993488196e-11), 4.44553827187081e-10, 7.054911620801121e-09,
+                             1.0178086009239696e-07, 1.3215486790144305e-06, 1.5252733804059838e-05,
+                             1.5403530393381606e-04, 1.3333558146428441e-03, 9.618129107628477e-03,
+                             5.5504108664821576e-02, 2.402265069591007e-01, 6.931471805599453e-01, 1.0);
+      return detail::scale_by_exponent(p, shifted);
+    }
+  }
+}
+
+/// tanh(x), lane by lane: relative error below 3e-7 (float) or 1e-15 (double).
+/// Near 0 an odd polynomial (double: a rational function), elsewhere 1 - 2 / (e^2x + 1); coefficients of
+/// Cephes' tanhf and tanh (Moshier 1989).
+template <class P>
+ATTN_ALWAYS_INLINE P tanh(const P& x) {
+  using T = ScalarOf<P>;
+  const auto constant = [](double c) ATTN_LAMBDA_INLINE { return broadcast(static_cast<T>(c)); };
+  const P zero = constant(0), one = constant(1), z = mul(x, x);
+  P small;
+  if constexpr (std::is_same_v<T, float>) {
+    const P p = detail::polynomial(z, constant(-5.70498872745e-3), 2.06390887954e-2, -5.37397155531e-2,
+                                   1.33314422036e-1, -3.33332819422e-1);
+    small = multiply_add(mul(p, z), x, x);
+  } else {
+    const P p = detail::polynomial(z, constant(-9.64399179425052238628e-1), -9.92877231001918586564e1,
+                                   -1.61468768441708447952e3);
+    const P q = detail::polynomial(z, one, 1.12811678491632931402e2, 2.23548839060100448583e3,
+                                   4.84406305325125486048e3);
+    small = multiply_add(mul(Eigen::internal::pdiv(p, q), z), x, x);
+  }
+  const P size = select(less(x, zero), sub(zero, x), x);
+  const P bounded = select(less(constant(20), size), constant(20), size);
+  const P e = exp2(mul(bounded, constant(2 * 1.4426950408889634)));
+  const P large = sub(one, Eigen::internal::pdiv(constant(2), add(e, one)));
+  return select(less(size, constant(0.625)), small, select(less(x, zero), sub(zero, large), large));
+}
+
+}  // namespace kernels
+ATTN_NAMESPACE_END

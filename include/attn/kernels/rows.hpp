@@ -1,0 +1,93 @@
+// attn/kernels/rows.hpp - where a kernel's rows come from and go to: strided sources, and the change between
+// rows in memory and vector lanes.
+#pragma once
+#include "attn/core/tensor_view.hpp"
+#include "attn/kernels/packet.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// Consecutive rows that a kernel can read: contiguous elements of the accumulator type, `stride` apart.
+template <class A>
+struct TileRows {
+  const A* data;
+  Index stride;
+};
+
+/// to[c * to_stride] = from[c * from_stride], converted.
+template <class From, class To>
+void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_stride) {
+  if (from_stride == 1 && to_stride == 1) {
+    for (Index c = 0; c < dim; ++c) to[c] = static_cast<To>(from[c]);
+  } else {
+    for (Index c = 0; c < dim; ++c) to[c * to_stride] = static_cast<To>(from[c * from_stride]);
+  }
+}
+
+/// Query, key or value rows of one head as the caller stores them: any element type, any strides.
+template <class E>
+struct RowSource {
+  using Scalar = Accumulator<E>;
+  const E* data = nullptr;
+  Index row_stride = 0;
+  Index dim_stride = 1;
+  Index dim = 0;
+
+  RowSource() = default;
+  RowSource(const TensorView<const E, 4>& x, Index batch, Index head)
+      : data(x.data() + batch * x.stride(0) + head * x.stride(1)),
+        row_stride(x.stride(2)),
+        dim_stride(x.stride(3)),
+        dim(x.extent(3)) {}
+
+  const E* row(Index i) const { return data + i * row_stride; }
+  /// Rows can be read where they lie.
+  bool is_direct() const { return std::is_same_v<E, Scalar> && (dim_stride == 1 || dim == 1); }
+  /// Elements of scratch that tile() needs for `count` rows.
+  Index scratch_size(Index count) const { return is_direct() ? 0 : count * dim; }
+
+  /// Rows [first, first + count), converted into `scratch` where they cannot be read in place.
+  TileRows<Scalar> tile(Index first, Index count, Scalar* scratch) const {
+    if constexpr (std::is_same_v<E, Scalar>) {
+      if (is_direct()) return {row(first), row_stride};
+    }
+    for (Index i = 0; i < count; ++i) copy_row(row(first + i), dim_stride, dim, scratch + i * dim, 1);
+    return {scratch, dim};
+  }
+};
+
+/// Turns packet_width rows of contiguous elements into one packet column: to[c * lanes + i] = factor *
+/// rows[i][c].
+template <class A>
+void rows_to_lanes(const A* const* rows, Index dim, A factor, A* to, Index lanes) {
+  constexpr int width = packet_width<A>;
+  const Packet<A> scale = broadcast(factor);
+  Index c = 0;
+  for (; c + width <= dim; c += width) {
+    PacketSquare<A> square;
+    unroll<width>([&](auto i) ATTN_LAMBDA_INLINE { square[i] = mul(scale, load(rows[i] + c)); });
+    square.transpose();
+    unroll<width>([&](auto i) ATTN_LAMBDA_INLINE { store(to + (c + i) * lanes, square[i]); });
+  }
+  for (; c < dim; ++c)
+    for (int i = 0; i < width; ++i) to[c * lanes + i] = factor * rows[i][c];
+}
+
+/// The way back: rows[i][c] = factors[i] * from[c * lanes + i].
+template <class A>
+void lanes_to_rows(const A* from, Index lanes, const A* factors, Index dim, A* const* rows) {
+  constexpr int width = packet_width<A>;
+  const Packet<A> scale = load(factors);
+  Index c = 0;
+  for (; c + width <= dim; c += width) {
+    PacketSquare<A> square;
+    unroll<width>([&](auto i) ATTN_LAMBDA_INLINE { square[i] = mul(scale, load(from + (c + i) * lanes)); });
+    square.transpose();
+    unroll<width>([&](auto i) ATTN_LAMBDA_INLINE { store(rows[i] + c, square[i]); });
+  }
+  for (; c < dim; ++c)
+    for (int i = 0; i < width; ++i) rows[i][c] = factors[i] * from[c * lanes + i];
+}
+
+}  // namespace kernels
+ATTN_NAMESPACE_END

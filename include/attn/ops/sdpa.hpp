@@ -1,0 +1,268 @@
+// attn/ops/sdpa.hpp - scaled dot-product attention on the caller's tensors.
+#pragma once
+#include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "attn/core/error.hpp"
+#include "attn/core/executor.hpp"
+#include "attn/core/tensor.hpp"
+#include "attn/core/tensor_traits.hpp"
+#include "attn/core/workspace.hpp"
+#include "attn/kernels/flash_forward.hpp"
+#include "attn/kernels/score_pass.hpp"
+#include "attn/masks/mask.hpp"
+
+ATTN_NAMESPACE_BEGIN
+
+/// How attention is computed; the mask, which says what is computed, is an argument of its own.
+struct SdpaOptions {
+  std::optional<double> scale{};  ///< multiplies q.k; default 1 / sqrt(head_dim)
+  double soft_cap = 0;            ///< scores become soft_cap * tanh(score / soft_cap); 0: none
+  /// One score per query head that takes part in the softmax's denominator only (Xiao et al. 2023, "Efficient
+  /// streaming language models with attention sinks", section 3.2, in the form without value); empty: none.
+  /// Borrowed.
+  std::span<const double> sinks{};
+  /// Key position of query 0, one for all or one per batch entry. Default 0 if q_len == kv_len; must be given
+  /// if the lengths differ and the mask uses positions: kv_len - q_len for decoding, 0 to align top-left.
+  std::optional<QueryOffset> query_offset{};
+  ExecutorRef executor{};          ///< default: the calling thread
+  Workspace* workspace = nullptr;  ///< default: scratch is allocated in the call
+};
+
+/// out [..., q_len, value_dim] and logsumexp [..., q_len], the natural logarithm of the sum over exp(score)
+/// of each row, -inf where a query sees no key. Leading axes as in q.
+template <class Out, class LogSumExp>
+struct AttentionWithLogSumExp {
+  Out out;
+  LogSumExp logsumexp;
+};
+/// out [..., q_len, value_dim] and weights [..., q_len, kv_len]. Leading axes as in q.
+template <class Out, class Weights>
+struct AttentionWithWeights {
+  Out out;
+  Weights weights;
+};
+
+/// q, k and v may be attended: rank 2 to 4, one element type.
+template <class Q, class K, class V>
+concept AttentionInputs = TensorLike<Q> && TensorLike<K> && TensorLike<V> && Element<ElementOf<Q>> &&
+                          (2 <= rank_of<Q> && rank_of<Q> <= 4) &&
+                          std::same_as<ElementOf<Q>, ElementOf<K>>&& std::same_as<ElementOf<Q>, ElementOf<V>>;
+
+namespace detail {
+
+template <class T>
+void check_sdpa_extents(const TensorView<const T, 4>& q, const TensorView<const T, 4>& k,
+                        const TensorView<const T, 4>& v) {
+  check(k.extent(3) == q.extent(3), "sdpa: q ", q, " and k ", k, " differ in head_dim (last extent)");
+  check(q.extent(3) > 0, "sdpa: q ", q, " has head_dim 0");
+  check(k.extent(0) == q.extent(0) && v.extent(0) == q.extent(0), "sdpa: q ", q, ", k ", k, " and v ", v,
+        " differ in batch (first extent)");
+  check(v.extent(1) == k.extent(1) && v.extent(2) == k.extent(2), "sdpa: k ", k, " and v ", v,
+        " differ in heads or length (second and third extent)");
+  check(k.extent(1) > 0 ? q.extent(1) % k.extent(1) == 0 : q.extent(1) == 0, "sdpa: q ", q, " has ",
+        q.extent(1), " heads, which is no multiple of the ", k.extent(1), " key-value heads of k ", k);
+  constexpr Index limit = Index{1} << 30;
+  check<std::length_error>(q.extent(2) < limit && k.extent(2) < limit, "sdpa: q ", q, " or k ", k,
+                           " is longer than 2^30 positions");
+}
+
+template <class T, class M>
+Problem sdpa_problem(const TensorView<const T, 4>& q, const TensorView<const T, 4>& k,
+                     const TensorView<const T, 4>& v, const M& mask, const SdpaOptions& options) {
+  check_sdpa_extents(q, k, v);
+  const Problem p{.batch = q.extent(0),
+                  .num_heads = q.extent(1),
+                  .num_kv_heads = std::max<Index>(k.extent(1), 1),
+                  .q_len = q.extent(2),
+                  .kv_len = k.extent(2),
+                  .head_dim = q.extent(3),
+                  .value_dim = v.extent(3),
+                  .offset = options.query_offset.value_or(QueryOffset(0))};
+  check(
+      options.query_offset || p.q_len == p.kv_len || !uses_positions<M>, "sdpa: q ", q, " and k ", k,
+      " differ in length and the mask uses positions: set options.query_offset, the key position of query 0 "
+      "(kv_len - q_len = ",
+      p.kv_len - p.q_len, " for decoding, 0 to align top-left)");
+  const auto offsets = static_cast<Index>(p.offset.per_batch().size());
+  check(p.offset.per_batch().data() == nullptr || offsets == p.batch, "sdpa: options.query_offset has ",
+        offsets, " values for a batch of ", p.batch);
+  check(options.sinks.empty() || static_cast<Index>(options.sinks.size()) == p.num_heads,
+        "sdpa: options.sinks has ", options.sinks.size(), " values for ", p.num_heads, " query heads");
+  check<std::invalid_argument>(options.soft_cap >= 0, "sdpa: options.soft_cap ", options.soft_cap,
+                               " must not be negative");
+  mask_validate(mask, p);
+  return p;
+}
+
+template <class T, int Rank>
+void check_no_overlap(const char* name, const AddressRange& out, const TensorView<T, Rank>& input) {
+  const AddressRange in = address_range(input);
+  check<std::invalid_argument>(out.end <= in.begin || in.end <= out.begin, "sdpa: out overlaps ", name, " ",
+                               input);
+}
+
+/// A finished check of everything: what the kernels need.
+template <class T, class M>
+struct SdpaCall {
+  Problem problem;
+  kernels::ForwardArguments<T> arguments;
+  const M& mask;
+  const SdpaOptions& options;
+
+  template <class Q, class K, class V, class O>
+  SdpaCall(const Q& q, const K& k, const V& v, const O& out, const M& m, const SdpaOptions& o)
+      : problem(sdpa_problem<T>(as_bhld(as_view(q)), as_bhld(as_view(k)), as_bhld(as_view(v)), m, o)),
+        arguments{.q = as_bhld(as_view(q)),
+                  .k = as_bhld(as_view(k)),
+                  .v = as_bhld(as_view(v)),
+                  .out = out,
+                  .logsumexp = {}},
+        mask(m),
+        options(o) {
+    arguments.scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(problem.head_dim)));
+    arguments.soft_cap = o.soft_cap;
+    arguments.sinks = o.sinks;
+    const Dims<4> wanted{problem.batch, problem.num_heads, problem.q_len, problem.value_dim};
+    check(out.extents() == wanted, "sdpa: out ", out, " should be ", wanted, " for q ", arguments.q,
+          " and v ", arguments.v);
+    const AddressRange range = address_range(out);
+    check_no_overlap("q", range, arguments.q);
+    check_no_overlap("k", range, arguments.k);
+    check_no_overlap("v", range, arguments.v);
+  }
+
+  /// Runs the fused kernel, and the score kernel where scores are wanted.
+  void run(const TensorView<Accumulator<T>, 3>& logsumexp, const TensorView<Accumulator<T>, 4>& scores = {},
+           ScoreStage stage = ScoreStage::weights) {
+    using A = Accumulator<T>;
+    Workspace local;
+    Workspace& workspace = options.workspace != nullptr ? *options.workspace : local;
+    const typename kernels::ForwardPass<T>::Hooks hooks(mask, problem);
+    arguments.logsumexp = logsumexp;
+    kernels::run_tasks<A>(kernels::ForwardPass<T>(arguments, hooks), options.executor, workspace);
+    if (scores.size() > 0)
+      kernels::run_tasks<A>(kernels::ScorePass<T>(arguments, hooks, stage, scores), options.executor,
+                            workspace);
+  }
+};
+
+/// The tensor that sdpa returns for q: a Matrix for rank 2, else a Tensor.
+template <class T, int Rank>
+auto attention_result(const TensorView<const T, Rank>& q, Index columns) {
+  if constexpr (Rank == 2) {
+    return Matrix<T>(q.extent(0), columns);
+  } else {
+    Dims<Rank> extents = q.extents();
+    extents[Rank - 1] = columns;
+    return Tensor<T, Rank>(extents);
+  }
+}
+/// [batch, heads, len] of a logsumexp with the leading axes of q.
+template <class A, int Rank>
+TensorView<A, 3> as_bhl(const TensorView<A, Rank>& x) {
+  return with_rank<3>(x);
+}
+
+template <class X>
+auto read_only(const X& x) {
+  return TensorView<const ElementOf<X>, rank_of<X>>(as_view(x));
+}
+
+}  // namespace detail
+
+/// out = softmax(scale * q.k^T, changed by the mask) . v for every batch entry and head, fused: no score
+/// matrix.
+///
+/// q [..., q_len, head_dim], k [..., kv_len, head_dim], v [..., kv_len, value_dim], out [..., q_len,
+/// value_dim]; the leading axes are [batch, heads], [heads] or none. Fewer key-value heads than query heads
+/// means grouped-query attention: query head h reads key-value head h / (heads / kv_heads). Any strides. A
+/// query that sees no key gives 0. With a workspace that has served this shape once, nothing is allocated.
+/// Source: Vaswani et al. 2017, "Attention is all you need", equation 1; Dao 2023, "FlashAttention-2".
+/// @throws ShapeError if the extents, the mask or the options do not fit together.
+/// @throws std::invalid_argument if out overlaps an input.
+template <class Q, class K, class V, WritableTensor O, Mask M = NoMask>
+  requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>>
+void sdpa_into(const Q& q, const K& k, const V& v, O&& out, const M& mask = {},
+               const SdpaOptions& options = {}) {
+  detail::SdpaCall<ElementOf<Q>, M>(q, k, v, as_bhld(as_view(out)), mask, options).run({});
+}
+
+/// As sdpa_into, and the logsumexp [..., q_len] of each row (float for 16-bit inputs).
+template <class Q, class K, class V, WritableTensor O, WritableTensor L, Mask M = NoMask>
+  requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>> &&
+      std::same_as<Accumulator<ElementOf<Q>>, ElementOf<L>>
+void sdpa_with_logsumexp_into(const Q& q, const K& k, const V& v, O&& out, L&& logsumexp, const M& mask = {},
+                              const SdpaOptions& options = {}) {
+  detail::SdpaCall<ElementOf<Q>, M> call(q, k, v, as_bhld(as_view(out)), mask, options);
+  const auto rows = detail::as_bhl(as_view(logsumexp));
+  const Dims<3> wanted{call.problem.batch, call.problem.num_heads, call.problem.q_len};
+  check(rows.extents() == wanted, "sdpa_with_logsumexp_into: logsumexp ", rows, " should be ", wanted);
+  call.run(rows);
+}
+
+/// As sdpa_into; returns out: a Matrix for rank 2, else a Tensor of the rank of q.
+template <class Q, class K, class V, Mask M = NoMask>
+  requires AttentionInputs<Q, K, V>
+[[nodiscard]] auto sdpa(const Q& q, const K& k, const V& v, const M& mask = {},
+                        const SdpaOptions& options = {}) {
+  auto out = detail::attention_result(detail::read_only(q), as_view(v).extent(rank_of<V> - 1));
+  sdpa_into(q, k, v, out, mask, options);
+  return out;
+}
+
+/// As sdpa, with the logsumexp of each row: a Tensor with the leading axes of q. The bits of out are those of
+/// sdpa.
+template <class Q, class K, class V, Mask M = NoMask>
+  requires AttentionInputs<Q, K, V>
+[[nodiscard]] auto sdpa_with_logsumexp(const Q& q, const K& k, const V& v, const M& mask = {},
+                                       const SdpaOptions& options = {}) {
+  constexpr int rank = rank_of<Q>;
+  const auto queries = detail::read_only(q);
+  Dims<rank - 1> rows{};
+  for (int axis = 0; axis < rank - 1; ++axis) rows[axis] = queries.extent(axis);
+  auto out = detail::attention_result(queries, as_view(v).extent(rank_of<V> - 1));
+  Tensor<Accumulator<ElementOf<Q>>, rank - 1> logsumexp(rows);
+  sdpa_with_logsumexp_into(q, k, v, out, logsumexp, mask, options);
+  return AttentionWithLogSumExp<decltype(out), decltype(logsumexp)>{std::move(out), std::move(logsumexp)};
+}
+
+/// As sdpa_into, and the scores [..., q_len, kv_len] of all pairs at a stage, by default the weights of the
+/// softmax (before weight changes such as dropout). Costs O(q_len * kv_len) memory; the bits of out are those
+/// of sdpa_into.
+template <class Q, class K, class V, WritableTensor O, WritableTensor W, Mask M = NoMask>
+  requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>> &&
+      std::same_as<Accumulator<ElementOf<Q>>, ElementOf<W>>
+void sdpa_with_weights_into(const Q& q, const K& k, const V& v, O&& out, W&& weights, const M& mask = {},
+                            const SdpaOptions& options = {}, ScoreStage stage = ScoreStage::weights) {
+  using A = Accumulator<ElementOf<Q>>;
+  detail::SdpaCall<ElementOf<Q>, M> call(q, k, v, as_bhld(as_view(out)), mask, options);
+  const auto scores = as_bhld(as_view(weights));
+  const Problem& p = call.problem;
+  const Dims<4> wanted{p.batch, p.num_heads, p.q_len, p.kv_len};
+  check(scores.extents() == wanted, "sdpa_with_weights_into: weights ", scores, " should be ", wanted);
+  Workspace local;
+  Workspace::Frame frame(options.workspace != nullptr ? *options.workspace : local);
+  const std::span<A> logsumexp = frame.template take<A>(p.batch * p.num_heads * p.q_len);
+  call.run({logsumexp.data(), {p.batch, p.num_heads, p.q_len}}, scores, stage);
+}
+
+/// As sdpa, with the scores of all pairs at a stage: weights [..., q_len, kv_len], a Matrix for rank 2, else
+/// a Tensor.
+template <class Q, class K, class V, Mask M = NoMask>
+  requires AttentionInputs<Q, K, V>
+[[nodiscard]] auto sdpa_with_weights(const Q& q, const K& k, const V& v, const M& mask = {},
+                                     const SdpaOptions& options = {},
+                                     ScoreStage stage = ScoreStage::weights) {
+  using A = Accumulator<ElementOf<Q>>;
+  const auto queries = detail::read_only(q);
+  auto out = detail::attention_result(queries, as_view(v).extent(rank_of<V> - 1));
+  const TensorView<const A, rank_of<Q>> shape(nullptr, queries.extents());
+  auto weights = detail::attention_result(shape, as_view(k).extent(rank_of<K> - 2));
+  sdpa_with_weights_into(q, k, v, out, weights, mask, options, stage);
+  return AttentionWithWeights<decltype(out), decltype(weights)>{std::move(out), std::move(weights)};
+}
+
+ATTN_NAMESPACE_END
