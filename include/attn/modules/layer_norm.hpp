@@ -1,0 +1,63 @@
+// attn/modules/layer_norm.hpp - LayerNorm: layer normalisation over the last axis with learnable weight and
+// bias.
+#pragma once
+#include "attn/modules/parameter.hpp"
+#include "attn/ops/norm.hpp"
+
+ATTN_NAMESPACE_BEGIN
+
+struct LayerNormConfig {
+  Index dim = 0;
+  double eps = 1e-5;
+  bool bias = true;
+};
+
+/// layer_norm (ops/norm.hpp) over rows of `dim` elements; weight starts at 1, bias at 0.
+template <Element T>
+class LayerNorm {
+ public:
+  LayerNorm() = default;
+  /// @throws ShapeError if dim is not positive.
+  explicit LayerNorm(const LayerNormConfig& config) : config_(config) {
+    check(config.dim > 0, "LayerNorm: dim ", config.dim, " must be positive");
+    weight_ = Parameter<T, 1>("weight", {config.dim});
+    weight_.edit([](const TensorView<T, 1>& w) { std::fill_n(w.data(), w.size(), T(1)); });
+    if (config.bias) bias_ = Parameter<T, 1>("bias", {config.dim});
+  }
+
+  const LayerNormConfig& config() const { return config_; }
+  Parameter<T, 1>& weight() { return weight_; }
+  const Parameter<T, 1>& weight() const { return weight_; }
+  Parameter<T, 1>& bias() { return bias_; }
+  const Parameter<T, 1>& bias() const { return bias_; }
+
+  /// out = layer_norm(x); x [..., dim]; `out` is x itself or lies elsewhere.
+  template <TensorLike X, WritableTensor Out>
+  void forward_into(const X& x, Out&& out, const RunOptions& options = {}) const {
+    const NormOptions norm{config_.eps, {}, options.executor, options.workspace};
+    if (bias_)
+      layer_norm_into(x, weight_.view(), bias_.view(), out, norm);
+    else
+      layer_norm_into(x, weight_.view(), NoAffine{}, out, norm);
+  }
+
+  /// layer_norm(x) as a new Matrix (rank 2) or Tensor.
+  template <TensorLike X>
+  auto forward(const X& x, const RunOptions& options = {}) const {
+    auto out = detail::make_result<ElementOf<const X>>(detail::read_view(x).extents());
+    forward_into(x, out, options);
+    return out;
+  }
+
+  template <class Self, class F>
+  static void visit_members(Self& self, F&& f) {
+    f("weight", self.weight_);
+    f("bias", self.bias_);
+  }
+
+ private:
+  LayerNormConfig config_;
+  Parameter<T, 1> weight_, bias_;
+};
+
+ATTN_NAMESPACE_END
