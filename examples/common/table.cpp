@@ -66,7 +66,7 @@ std::string fixed(double value, int decimals) {
 std::string grouped(long long value) {
   std::string text = std::to_string(value);
   const std::size_t first_digit = value < 0 ? 1 : 0;
-  for (std::size_t at = text.size(); at > first_digit + 3;) text.insert(at -= 3, ",");
+  for (std::size_t at = text.size(); at > first_digit + 3;) text.insert(at -= 3, 1, ',');
   return text;
 }
 
