@@ -124,7 +124,7 @@ class StoredTensor {
   /// The memory itself, no copy; the type must be exactly T (std::uint8_t also stands for bool).
   /// @throws FormatError also if the memory is not aligned for T: copy it then.
   template <class T, int Rank>
-  TensorView<const T, Rank> view() const {
+  TensorView<const T, Rank> view() const& {
     static_assert(!std::is_same_v<T, bool>, "attn: a stored bool may be any byte: view it as std::uint8_t");
     const bool bool_bytes = std::is_same_v<T, std::uint8_t> && dtype_ == DType::boolean;
     require(dtype_ == dtype_of<T> || bool_bytes, "has type ", dtype_, ", not ", dtype_of<T>);
@@ -132,6 +132,9 @@ class StoredTensor {
             " in memory and can only be copied");
     return {reinterpret_cast<const T*>(data_), extents<Rank>(), dims<Rank>(strides_)};
   }
+
+  template <class T, int Rank>
+  TensorView<const T, Rank> view() const&& = delete;  // the memory may go with the temporary
 
   /// A copy, converted to T from any floating type.
   template <Element T, int Rank>
