@@ -66,7 +66,8 @@ class Rows {
   /// Offset of item `index` of the axes [begin, end) in row-major order.
   Index offset(Index index, int begin, int end) const {
     Index sum = 0;
-    for (int axis = end; axis-- > begin;) {
+    for (int axis = Rank; axis-- > 0;) {  // fixed bounds: g++ 12 warns of axis -1 otherwise
+      if (axis < begin || axis >= end) continue;
       sum += index % view_.extent(axis) * view_.stride(axis);
       index /= view_.extent(axis);
     }
