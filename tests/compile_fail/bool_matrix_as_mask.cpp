@@ -1,5 +1,6 @@
 // A bare tensor does not say whether true means "seen": only KeepMask and DropMask do.
 // must say: Mask
+#include "attn/masks/tensor_mask.hpp"
 #include "attn/ops/sdpa.hpp"
 
 using Flags = Eigen::Matrix<bool, Eigen::Dynamic, Eigen::Dynamic>;

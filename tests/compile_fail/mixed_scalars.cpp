@@ -1,5 +1,5 @@
 // Queries, keys and values hold the same type of element; there is no silent conversion.
-// must say: same|constraint
+// must say: AttentionInputs
 #include "attn/ops/sdpa.hpp"
 
 #if defined(ATTN_TEST_MISTAKE)

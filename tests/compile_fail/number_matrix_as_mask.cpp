@@ -1,5 +1,6 @@
 // Numbers are a bias only where the caller says so.
 // must say: Mask
+#include "attn/masks/tensor_mask.hpp"
 #include "attn/ops/sdpa.hpp"
 
 attn::Matrix<float> attend(const Eigen::MatrixXf& q, const Eigen::MatrixXf& bias) {
