@@ -18,6 +18,9 @@ inline constexpr std::size_t accumulators = 24;
 #elif defined(__AVX__)
 inline constexpr std::size_t vector_bytes = 32;
 inline constexpr std::size_t accumulators = 12;
+#elif defined(__aarch64__)
+inline constexpr std::size_t vector_bytes = 16;
+inline constexpr std::size_t accumulators = 24;
 #else
 inline constexpr std::size_t vector_bytes = 16;
 inline constexpr std::size_t accumulators = 12;
