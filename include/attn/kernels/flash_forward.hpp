@@ -7,8 +7,6 @@
 //   chunk        16 keys: where masks act and where a lane may take a new maximum LaneGroup::score_chunk
 //   block        a few keys x a few packets of lanes: one pass of the register block      score_block
 #pragma once
-#include "attn/core/executor.hpp"
-#include "attn/core/workspace.hpp"
 #include "attn/kernels/lane_group.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -184,18 +182,6 @@ class ForwardPass {
   Index unit_rows_ = 0;       // queries of all of them
   Index blocks_ = 0;          // tasks of one unit
 };
-
-/// Runs all tasks of a pass on the executor, each worker with scratch of its own.
-template <class A, class Pass>
-void run_tasks(const Pass& pass, const ExecutorRef& executor, Workspace& workspace) {
-  const Index tasks = pass.task_count();
-  if (tasks == 0) return;
-  const Index line = 64 / static_cast<Index>(sizeof(A)),
-              size = (pass.scratch_size() + line - 1) / line * line;
-  Workspace::Frame frame(workspace);
-  A* const scratch = frame.template take<A>(size * executor.concurrency()).data();
-  executor.parallel_for(tasks, [&](Index task, Index worker) { pass.run(task, scratch + worker * size); });
-}
 
 }  // namespace kernels
 ATTN_NAMESPACE_END

@@ -11,6 +11,7 @@
 #include "attn/core/tensor_traits.hpp"
 #include "attn/core/workspace.hpp"
 #include "attn/kernels/flash_forward.hpp"
+#include "attn/kernels/run_tasks.hpp"
 #include "attn/kernels/score_pass.hpp"
 #include "attn/masks/mask.hpp"
 

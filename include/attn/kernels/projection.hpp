@@ -1,0 +1,180 @@
+// attn/kernels/projection.hpp - y = x W^T on a packed W: the register block with output features as lanes.
+//
+// W [out, in] is packed once into panels of a few packets of features, [panel][in][feature]. Tokens enter as
+// broadcasts and are read where they lie. The work is cut as in Goto and van de Geijn 2008, "Anatomy of
+// high-performance matrix multiplication": a slice of `depth` inputs of one panel stays in the first-level
+// cache while a block of tokens, which stays in the second, passes by.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "attn/core/tensor.hpp"
+#include "attn/kernels/micro.hpp"
+#include "attn/kernels/rows.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// Sizes of the blocking.
+template <class A>
+struct ProjectionShape : BlockShape<A> {
+  static constexpr Index depth = 256;
+  static constexpr Index tokens = 192;
+};
+
+/// W^T in panels, with the bias: features beyond `out` are zero.
+template <class A>
+class PackedWeight {
+ public:
+  static constexpr Index lanes = BlockShape<A>::lanes;
+
+  PackedWeight() = default;
+  /// weight [out, in]; bias [out] or empty.
+  template <class E>
+  PackedWeight(const TensorView<const E, 2>& weight, const TensorView<const E, 1>& bias)
+      : out_(weight.extent(0)),
+        in_(weight.extent(1)),
+        panels_({panel_count(), in_, lanes}),
+        bias_({panel_count() * lanes}) {
+    for (Index o = 0; o < out_; ++o) {
+      A* const feature = panels_.data() + o / lanes * in_ * lanes + o % lanes;
+      for (Index i = 0; i < in_; ++i) feature[i * lanes] = static_cast<A>(weight(o, i));
+      if (bias.extent(0) > 0) bias_(o) = static_cast<A>(bias(o));
+    }
+  }
+
+  Index out() const { return out_; }
+  Index in() const { return in_; }
+  Index panel_count() const { return (out_ + lanes - 1) / lanes; }
+  /// [in][lanes] of one panel, from input `first` on.
+  const A* panel(Index index, Index first) const { return panels_.data() + (index * in_ + first) * lanes; }
+  const A* bias(Index panel) const { return bias_.data() + panel * lanes; }
+
+ private:
+  Index out_ = 0, in_ = 0;
+  Tensor<A, 3> panels_;
+  Tensor<A, 1> bias_;
+};
+
+/// Rows of contiguous elements, `stride` apart.
+template <class T>
+struct Rows {
+  T* data = nullptr;
+  Index stride = 0;
+  T* row(Index i) const { return data + i * stride; }
+};
+
+/// What happens to a finished run of outputs, in place.
+template <class A>
+using Epilogue = void (*)(A* values, Index count);
+
+/// One product y = x W^T + bias (+ residual), then the epilogue; checked by the caller. Rows of y, x and
+/// residual hold contiguous elements; residual may be y itself.
+template <class A>
+struct ProjectionArguments {
+  Rows<const A> x;
+  Rows<A> y;
+  Rows<const A> residual{};  ///< no data: none
+  Index tokens = 0;
+  const PackedWeight<A>* weight = nullptr;
+  Epilogue<A> epilogue = nullptr;  ///< null: none
+};
+
+/// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum, where start is y
+/// itself.
+template <class A, int Packets, int Tokens>
+ATTN_NOINLINE void project_block(Index depth, const A* ATTN_RESTRICT panel, const A* ATTN_RESTRICT x,
+                                 Index x_stride, A* ATTN_RESTRICT y, Index y_stride) {
+  RegisterBlock<A, Packets, Tokens> block;
+  block.load(y, y_stride);
+  for (Index i = 0; i < depth; ++i) {
+    block.step(panel, x, x_stride);
+    panel += BlockShape<A>::lanes;
+    ++x;
+  }
+  block.store(y, y_stride);
+}
+
+/// The tasks of one product, cut by shape alone.
+template <class A>
+class Projection {
+  using Shape = ProjectionShape<A>;
+  static constexpr Index lanes = Shape::lanes;
+  static constexpr Index width = Shape::width;
+
+ public:
+  explicit Projection(const ProjectionArguments<A>& arguments) : x_(arguments), weight_(*arguments.weight) {
+    token_blocks_ = (x_.tokens + Shape::tokens - 1) / Shape::tokens;
+    // A few tokens still make several tasks; each then has at least two panels.
+    const Index wanted = token_blocks_ < 8 ? 8 / std::max<Index>(token_blocks_, 1) : 1;
+    panel_groups_ = std::clamp<Index>(wanted, 1, std::max<Index>(1, weight_.panel_count() / 2));
+  }
+
+  Index task_count() const { return weight_.panel_count() == 0 ? 0 : token_blocks_ * panel_groups_; }
+  static Index scratch_size() { return Shape::tokens * lanes; }
+
+  void run(Index task, A* scratch) const {
+    const Index block = task / panel_groups_, group = task % panel_groups_, panels = weight_.panel_count();
+    const Range tokens{block * Shape::tokens, std::min((block + 1) * Shape::tokens, x_.tokens)};
+    const Range range{panels * group / panel_groups_, panels * (group + 1) / panel_groups_};
+    for (Index panel = range.begin; panel < range.end; ++panel) start(panel, tokens);
+    Index first = 0;
+    do {
+      const Index depth = std::min(Shape::depth, weight_.in() - first);
+      for (Index panel = range.begin; panel < range.end; ++panel)
+        add_slice(panel, tokens, first, depth, scratch);
+      first += Shape::depth;
+    } while (first < weight_.in());
+  }
+
+ private:
+  /// Features of a panel that exist.
+  Index features(Index panel) const { return std::min(lanes, weight_.out() - panel * lanes); }
+
+  void start(Index panel, Range tokens) const {
+    const A* const bias = weight_.bias(panel);
+    const Index column = panel * lanes, count = features(panel);
+    for (Index t = tokens.begin; t < tokens.end; ++t) {
+      A* const y = x_.y.row(t) + column;
+      if (x_.residual.data == nullptr) {
+        std::copy(bias, bias + count, y);
+      } else {
+        const A* const residual = x_.residual.row(t) + column;
+        for (Index i = 0; i < count; ++i) y[i] = residual[i] + bias[i];
+      }
+    }
+  }
+
+  void add_slice(Index panel, Range tokens, Index first, Index depth, A* scratch) const {
+    const Index column = panel * lanes, count = features(panel);
+    const auto packets = static_cast<int>((count + width - 1) / width);
+    const bool whole = count % width == 0;  // else a row's last packet would run into the next feature or row
+    Rows<A> y{x_.y.row(tokens.begin) + column, x_.y.stride};
+    if (!whole) y = to_scratch(y, tokens.size(), count, scratch);
+    const A* const weights = weight_.panel(panel, first);
+    const A* const x = x_.x.row(tokens.begin) + first;
+    with_constant<Shape::packets>(packets, [&](auto p) ATTN_LAMBDA_INLINE {
+      for_blocks<Shape::broadcasts>(tokens.size(), [&](Index t, auto n) ATTN_LAMBDA_INLINE {
+        project_block<A, p, n>(depth, weights, x + t * x_.x.stride, x_.x.stride, y.row(t), y.stride);
+      });
+    });
+    const bool last = first + depth >= weight_.in() && x_.epilogue != nullptr;
+    for (Index t = 0; t < tokens.size() && (last || !whole); ++t) {
+      if (last) x_.epilogue(y.row(t), count);
+      if (!whole) std::copy(y.row(t), y.row(t) + count, x_.y.row(tokens.begin + t) + column);
+    }
+  }
+
+  static Rows<A> to_scratch(const Rows<A>& y, Index tokens, Index count, A* scratch) {
+    std::fill(scratch, scratch + tokens * lanes, A(0));
+    for (Index t = 0; t < tokens; ++t) std::copy(y.row(t), y.row(t) + count, scratch + t * lanes);
+    return {scratch, lanes};
+  }
+
+  ProjectionArguments<A> x_;
+  const PackedWeight<A>& weight_;
+  Index token_blocks_ = 0, panel_groups_ = 1;
+};
+
+}  // namespace kernels
+ATTN_NAMESPACE_END

@@ -1,0 +1,106 @@
+// attn/ops/linear.hpp - linear_into: y = activation(x W^T + b + residual) on a weight packed beforehand.
+#pragma once
+#include <optional>
+
+#include "attn/kernels/projection.hpp"
+#include "attn/kernels/run_tasks.hpp"
+#include "attn/ops/activation.hpp"
+
+ATTN_NAMESPACE_BEGIN
+
+struct LinearOptions {
+  ExecutorRef executor{};                        ///< default: the calling thread; results do not depend on it
+  Workspace* workspace = nullptr;                ///< default: allocated in the call, where any is needed
+  Activation activation = Activation::identity;  ///< applied last
+};
+
+/// A weight [out, in] and a bias [out] in the order of the kernel (kernels/projection.hpp), in the type that
+/// T accumulates in. A value: holds copies, does not follow the originals.
+template <Element T>
+using PackedLinear = kernels::PackedWeight<Accumulator<T>>;
+
+/// Packs a weight [out, in] and a bias [out], or no bias: an empty view.
+/// @throws ShapeError if the bias does not fit.
+template <Element T>
+PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias = {}) {
+  check(bias.extent(0) == 0 || bias.extent(0) == weight.extent(0), "pack_linear: bias ", bias,
+        " does not fit weight ", weight);
+  return PackedLinear<T>(weight, bias);
+}
+
+namespace detail {
+
+/// Rank-independent rows: [rows, columns] of a view whose leading axes are one run of rows, else nothing.
+template <class T, int Rank>
+std::optional<kernels::Rows<T>> as_rows(const TensorView<T, Rank>& x) {
+  if (x.stride(Rank - 1) != 1 && x.extent(Rank - 1) > 1) return std::nullopt;
+  if constexpr (Rank == 1) {
+    return kernels::Rows<T>{x.data(), 0};
+  } else {
+    for (int axis = Rank - 3; axis >= 0; --axis)
+      if (x.extent(axis) > 1 && x.stride(axis) != x.stride(axis + 1) * x.extent(axis + 1))
+        return std::nullopt;
+    return kernels::Rows<T>{x.data(), x.stride(Rank - 2)};
+  }
+}
+
+/// Rows of the accumulator type that hold what x holds: x itself where possible, else a copy in the frame.
+template <class T, int Rank, class A = Accumulator<std::remove_const_t<T>>>
+kernels::Rows<const A> rows_for_reading(const TensorView<T, Rank>& x, Index columns,
+                                        Workspace::Frame& frame) {
+  if constexpr (std::is_same_v<std::remove_const_t<T>, A>) {
+    if (const auto rows = as_rows(TensorView<const A, Rank>(x))) return *rows;
+  }
+  A* const data = frame.template take<A>(x.size()).data();
+  copy(x, TensorView<A, Rank>(data, x.extents()));
+  return {data, columns};
+}
+
+}  // namespace detail
+
+/// out = activation(x W^T + b + residual).
+///
+/// x [..., in], out [..., out], any rank, strides and element type; residual as out, or an empty view for
+/// none; it may be out itself. Sums run in the accumulator type, over the inputs in a fixed order.
+/// @throws ShapeError if the extents do not fit together; std::invalid_argument if out overlaps x.
+template <Element T, int Rank>
+void linear_into(const TensorView<const T, Rank>& x, const PackedLinear<T>& weight,
+                 const TensorView<T, Rank>& out, const LinearOptions& options = {},
+                 const TensorView<const T, Rank>& residual = {}) {
+  using A = Accumulator<T>;
+  Dims<Rank> wanted = x.extents();
+  wanted[Rank - 1] = weight.out();
+  check(x.extent(Rank - 1) == weight.in(), "linear_into: x ", x, " does not have the ", weight.in(),
+        " inputs of the weight [", weight.out(), ", ", weight.in(), "]");
+  check(out.extents() == wanted, "linear_into: out ", out, " should be ", wanted, " for x ", x);
+  check(residual.data() == nullptr || residual.extents() == wanted, "linear_into: residual ", residual,
+        " should be ", wanted);
+  const AddressRange from = address_range(x), to = address_range(out);
+  check<std::invalid_argument>(to.end <= from.begin || from.end <= to.begin, "linear_into: out overlaps x ",
+                               x);
+  if (out.size() == 0) return;
+
+  Workspace local;
+  Workspace& workspace = options.workspace != nullptr ? *options.workspace : local;
+  Workspace::Frame frame(workspace);
+  kernels::ProjectionArguments<A> arguments;
+  arguments.x = detail::rows_for_reading(x, weight.in(), frame);
+  arguments.tokens = out.size() / weight.out();
+  arguments.weight = &weight;
+  if (residual.data() != nullptr)
+    arguments.residual = detail::rows_for_reading(residual, weight.out(), frame);
+  if (options.activation != Activation::identity)
+    arguments.epilogue = with_activation(options.activation, [](auto f) -> kernels::Epilogue<A> {
+      return [](A* values, Index count) {
+        detail::map_run(count, values, decltype(f){}, static_cast<const A*>(values));
+      };
+    });
+
+  std::optional<kernels::Rows<A>> rows;
+  if constexpr (std::is_same_v<T, A>) rows = detail::as_rows(out);
+  arguments.y = rows ? *rows : kernels::Rows<A>{frame.template take<A>(out.size()).data(), weight.out()};
+  kernels::run_tasks<A>(kernels::Projection<A>(arguments), options.executor, workspace);
+  if (!rows) copy(TensorView<const A, Rank>(arguments.y.data, wanted), out);
+}
+
+ATTN_NAMESPACE_END
