@@ -23,6 +23,7 @@
 #include "attn/ops/activation.hpp"
 #include "attn/ops/elementwise.hpp"
 #include "attn/ops/heads.hpp"
+#include "attn/ops/linear.hpp"
 #include "attn/ops/norm.hpp"
 #include "attn/ops/rows.hpp"
 #include "attn/ops/sdpa.hpp"
