@@ -1,22 +1,20 @@
-// attn/masks/mask.hpp - the Mask concept: which query-key pairs are seen, and how scores and weights are
-// changed.
+// attn/masks/mask.hpp - the Mask concept: which query-key pairs are seen, and how scores and weights are changed.
 //
-// A mask is a value with one or more of the per-pair members
+// A mask is a value with one or more of these members, each about one pair:
 //
-//   bool allows(const Site&, const Problem&) const      filter: does the query see the key?
-//   A    score(A s, const Site&, const Problem&) const  score change, s = scale * q.k (after the soft cap),
-//   any type A A    weight(A w, const Site&, const Problem&) const weight change after the softmax, linear in
-//   w (dropout)
+//   bool allows(const Site&, const Problem&) const       filter: does the query see the key?
+//   A score(A s, const Site&, const Problem&) const      score change of s = scale * q.k, after the soft cap;
+//                                                        any floating-point type A
+//   A weight(A w, const Site&, const Problem&) const     weight change after the softmax, linear in w (dropout)
 //
-// and any of these optional ones:
+// and any of these:
 //
-//   Range    key_range(const Tile&, const Problem&) const  keys outside are invisible to every query of the
-//   tile Coverage coverage(const Tile&, const Problem&) const   what the filter does to the tile void
-//   validate(const Problem&) const                throws ShapeError if the mask does not fit static constexpr
-//   bool uses_positions = true            the mask reads Problem::query_offset() void change_scores(const
-//   Block&, const Problem&) const, void filter(const Block&, const Problem&) const
-//                                                          block forms of score and allows
-//                                                          (masks/score_block.hpp)
+//   Range key_range(const Tile&, const Problem&) const   no query of the tile sees a key outside
+//   Coverage coverage(const Tile&, const Problem&) const what the filter does to the tile
+//   void validate(const Problem&) const                  throws ShapeError if the mask does not fit
+//   static constexpr bool uses_positions = true          the mask reads Problem::query_offset()
+//   void change_scores(const Block&, const Problem&) const    block form of score (masks/score_block.hpp)
+//   void filter(const Block&, const Problem&) const           block form of allows
 //
 // Every path of the library - fused kernels, reference, returned weights, gradients - reads a mask through
 // the functions of this header and of score_block.hpp, in one fixed order: scale, soft cap, score changes
