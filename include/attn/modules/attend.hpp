@@ -1,0 +1,175 @@
+// attn/modules/attend.hpp - the ways a layer can run its attention: on padded batches, on packed sequences,
+// and with the weights returned.
+//
+// A layer projects, attends and projects back; how the middle step sees the rows is a function object
+//   void operator()(const AttendArguments<T>&, const SdpaOptions&) const
+// so that each layer is written once.
+#pragma once
+#include <span>
+
+#include "attn/core/tensor.hpp"
+#include "attn/ops/heads.hpp"
+#include "attn/ops/sdpa.hpp"
+
+ATTN_NAMESPACE_BEGIN
+
+/// Projected tensors [batch, len, heads * dim] and how many heads are in them.
+template <Element T>
+struct AttendArguments {
+  TensorView<const T, 3> q, k, v;
+  TensorView<T, 3> out;
+  Index num_heads = 0;
+  Index num_kv_heads = 0;
+  Index extra_keys =
+      0;  ///< the last keys, which are not the caller's: every query sees them, no mask knows them
+};
+
+/// A mask that knows all keys but the last `extra`, which every query sees with their score unchanged.
+template <Mask M>
+struct WithExtraKeys {
+  static constexpr bool uses_positions = attn::uses_positions<M>;
+  const M& mask;
+  Index extra;
+
+  Problem inner(Problem p) const {
+    p.kv_len -= extra;
+    return p;
+  }
+  bool allows(const Site& s, const Problem& p) const {
+    return s.k >= p.kv_len - extra || mask_allows(mask, s, inner(p));
+  }
+  template <std::floating_point A>
+  A score(A value, const Site& s, const Problem& p) const requires ChangesScores<M> {
+    return s.k >= p.kv_len - extra ? value : mask_score(mask, value, s, inner(p));
+  }
+  template <std::floating_point A>
+  A weight(A value, const Site& s, const Problem& p) const requires ChangesWeights<M> {
+    return s.k >= p.kv_len - extra ? value : mask_weight(mask, value, s, inner(p));
+  }
+  Range key_range(const Tile& t, const Problem& p) const {
+    const Range range = mask_key_range(mask, t, inner(p));
+    return {range.empty() ? p.kv_len - extra : range.begin, p.kv_len};
+  }
+  Coverage coverage(const Tile& t, const Problem& p) const {
+    const Index own = p.kv_len - extra;
+    Tile known = t;
+    known.k = {std::min(t.k.begin, own), std::min(t.k.end, own)};
+    const Coverage covered = known.k.empty() ? Coverage::full : mask_coverage(mask, known, inner(p));
+    return covered == Coverage::none && t.k.end > own ? Coverage::partial : covered;
+  }
+  void validate(const Problem& p) const { mask_validate(mask, inner(p)); }
+};
+
+namespace detail {
+/// f(the mask that fits the keys of `a`).
+template <class T, Mask M, class F>
+void with_extra_keys(const AttendArguments<T>& a, const M& mask, F f) {
+  if (a.extra_keys > 0)
+    f(WithExtraKeys<M>{mask, a.extra_keys});
+  else
+    f(mask);
+}
+}  // namespace detail
+
+/// Each batch entry attends under one mask.
+template <Mask M>
+struct AttendBatch {
+  const M& mask;
+
+  template <Element T>
+  void operator()(const AttendArguments<T>& a, const SdpaOptions& options) const {
+    sdpa_into(split_heads(a.q, a.num_heads), split_heads(a.k, a.num_kv_heads),
+              split_heads(a.v, a.num_kv_heads), split_heads(a.out, a.num_heads), mask, options);
+  }
+};
+
+/// Sequences of any lengths, stored one after the other as rows of one matrix: sequence i is rows offsets[i]
+/// to offsets[i + 1]. Borrows what it is given.
+struct PackedSequences {
+  std::span<const Index> offsets;        ///< ascending from 0 to the number of rows
+  std::span<const Index> key_lengths{};  ///< how many rows of a sequence are seen as keys; empty: all of them
+
+  Index count() const { return offsets.empty() ? 0 : static_cast<Index>(offsets.size()) - 1; }
+  Range rows(Index sequence) const {
+    const auto i = static_cast<std::size_t>(sequence);
+    return {offsets[i], offsets[i + 1]};
+  }
+  Range keys(Index sequence) const {
+    const Range all = rows(sequence);
+    if (key_lengths.empty()) return all;
+    return {all.begin, all.begin + key_lengths[static_cast<std::size_t>(sequence)]};
+  }
+  /// @throws ShapeError unless the offsets ascend from 0 to `row_count` and the lengths stay within.
+  void validate(Index row_count) const {
+    check(!offsets.empty() && offsets.front() == 0 && offsets.back() == row_count,
+          "PackedSequences: the offsets must start at 0 and end at the number of rows, ", row_count);
+    check(key_lengths.empty() || static_cast<Index>(key_lengths.size()) == count(),
+          "PackedSequences: ", key_lengths.size(), " key lengths for ", count(), " sequences");
+    for (Index i = 0; i < count(); ++i) {
+      check(rows(i).begin <= rows(i).end, "PackedSequences: sequence ", i, " ends at row ", rows(i).end,
+            ", before its begin ", rows(i).begin);
+      check(rows(i).begin <= keys(i).end && keys(i).end <= rows(i).end, "PackedSequences: sequence ", i,
+            " has ", rows(i).size(), " rows and key length ", keys(i).end - keys(i).begin);
+    }
+  }
+  /// The rows of one sequence.
+  /// @throws ShapeError if the layer has keys of its own, which would have to stand behind each sequence.
+  template <Element T>
+  AttendArguments<T> arguments(const AttendArguments<T>& a, Index sequence) const {
+    check(a.extra_keys == 0,
+          "PackedSequences: a layer with add_bias_kv or add_zero_attn needs a padded batch");
+    const Range own = rows(sequence), seen = keys(sequence);
+    return {a.q.slice(1, own),   a.k.slice(1, seen), a.v.slice(1, seen),
+            a.out.slice(1, own), a.num_heads,        a.num_kv_heads};
+  }
+};
+
+/// The one batch entry holds packed sequences, each of which attends to itself under the mask; the mask sees
+/// each as a batch of one.
+template <Mask M>
+struct AttendPacked {
+  const PackedSequences& sequences;
+  const M& mask;
+
+  template <Element T>
+  void operator()(const AttendArguments<T>& a, SdpaOptions options) const {
+    options.query_offset = 0;
+    for (Index i = 0; i < sequences.count(); ++i) AttendBatch<M>{mask}(sequences.arguments(a, i), options);
+  }
+};
+
+/// As AttendBatch, and the weights go to `weights` [batch, num_heads, q_len, kv_len]; the output has the same
+/// bits.
+template <Element T, Mask M>
+struct AttendWithWeights {
+  const M& mask;
+  TensorView<Accumulator<T>, 4> weights;
+
+  void operator()(const AttendArguments<T>& a, const SdpaOptions& options) const {
+    detail::with_extra_keys(a, mask, [&](const auto& seen) {
+      sdpa_with_weights_into(split_heads(a.q, a.num_heads), split_heads(a.k, a.num_kv_heads),
+                             split_heads(a.v, a.num_kv_heads), split_heads(a.out, a.num_heads), weights, seen,
+                             options);
+    });
+  }
+};
+
+/// As AttendPacked, and the weights of sequence i go to the top left of weights[i], weights [sequences,
+/// num_heads, longest, longest]; the rest is not written. The output has the same bits.
+template <Element T, Mask M>
+struct AttendPackedWithWeights {
+  const PackedSequences& sequences;
+  const M& mask;
+  TensorView<Accumulator<T>, 4> weights;
+
+  void operator()(const AttendArguments<T>& a, SdpaOptions options) const {
+    options.query_offset = 0;
+    for (Index i = 0; i < sequences.count(); ++i) {
+      const Range queries{0, sequences.rows(i).size()}, keys{0, sequences.keys(i).size()};
+      AttendWithWeights<T, M>{mask, weights.slice(0, {i, i + 1}).slice(2, queries).slice(3, keys)}(
+          sequences.arguments(a, i), options);
+    }
+  }
+};
+
+ATTN_NAMESPACE_END

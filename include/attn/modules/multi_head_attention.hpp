@@ -1,0 +1,344 @@
+// attn/modules/multi_head_attention.hpp - MultiHeadAttention: projections, attention, and the projection
+// back.
+#pragma once
+#include <optional>
+
+#include "attn/modules/attend.hpp"
+#include "attn/modules/linear.hpp"
+#include "attn/modules/norm.hpp"
+
+ATTN_NAMESPACE_BEGIN
+
+struct MultiHeadAttentionConfig {
+  Index embed_dim = 0;     ///< width of the queries' input and of the output
+  Index num_heads = 0;     ///< of the queries
+  Index num_kv_heads = 0;  ///< 0: num_heads (MHA); 1: multi-query; a divisor of num_heads: grouped-query
+  Index head_dim = 0;      ///< width of a query and key head; 0: embed_dim / num_heads
+  Index value_dim = 0;     ///< width of a value head; 0: head_dim
+  Index kdim = 0;          ///< width of the keys' input; 0: embed_dim
+  Index vdim = 0;          ///< width of the values' input; 0: embed_dim
+  bool bias = true;        ///< of all four projections, unless one of these says otherwise:
+  std::optional<bool> q_bias{}, k_bias{}, v_bias{}, out_bias{};
+  std::optional<double> scale{};  ///< multiplies q.k; default 1 / sqrt(head_dim)
+  double soft_cap = 0;            ///< scores become soft_cap * tanh(score / soft_cap); 0: none
+  std::optional<NormKind>
+      qk_norm{};               ///< normalises each query and key head before the product; default: none
+  double norm_eps = 1e-6;      ///< of qk_norm
+  bool add_bias_kv = false;    ///< one learnt key and value more, which every query sees
+  bool add_zero_attn = false;  ///< one key and value of zeros more, behind that
+  bool head_gates = false;     ///< a learnable multiplier per head, 1 at first, on what the head attends to
+  bool output_gate = false;    ///< what the heads attend to is multiplied by sigmoid(gate_proj(query))
+};
+
+/// How one call runs.
+struct MultiHeadAttentionOptions {
+  /// Key position of query 0; must be given if the mask uses positions and q_len != kv_len. See SdpaOptions.
+  std::optional<QueryOffset> query_offset{};
+  ExecutorRef executor{};          ///< default: the calling thread; results do not depend on it
+  Workspace* workspace = nullptr;  ///< default: scratch is allocated in the call
+};
+
+/// Multi-head attention (Vaswani et al. 2017, section 3.2.2) with grouped key-value heads (Ainslie et al.
+/// 2023):
+///   concat_h(softmax(scale q_h k_h^T, mask) v_h) W_out + b_out, with q, k, v = projections of the inputs.
+///
+/// Inputs have rank 2 [len, dim] or 3 [batch, len, dim]; keys and values may have another length than the
+/// queries. One object may serve any number of threads at once, each call with its own workspace.
+template <Element T>
+class MultiHeadAttention {
+ public:
+  using Options = MultiHeadAttentionOptions;
+
+  MultiHeadAttention() = default;
+  /// @throws ShapeError if the numbers of heads or the dimensions do not fit.
+  explicit MultiHeadAttention(const MultiHeadAttentionConfig& config);
+
+  /// With every 0 and unset bias replaced by what it stands for.
+  const MultiHeadAttentionConfig& config() const { return config_; }
+  Linear<T>& q_proj() { return q_proj_; }
+  const Linear<T>& q_proj() const { return q_proj_; }
+  Linear<T>& k_proj() { return k_proj_; }
+  const Linear<T>& k_proj() const { return k_proj_; }
+  Linear<T>& v_proj() { return v_proj_; }
+  const Linear<T>& v_proj() const { return v_proj_; }
+  Linear<T>& out_proj() { return out_proj_; }
+  const Linear<T>& out_proj() const { return out_proj_; }
+  // What the module has on request only; without parameters otherwise.
+  Norm<T>& q_norm() { return q_norm_; }
+  const Norm<T>& q_norm() const { return q_norm_; }
+  Norm<T>& k_norm() { return k_norm_; }
+  const Norm<T>& k_norm() const { return k_norm_; }
+  /// The learnt key [num_kv_heads * head_dim].
+  Parameter<T, 1>& bias_k() { return bias_k_; }
+  const Parameter<T, 1>& bias_k() const { return bias_k_; }
+  /// The learnt value [num_kv_heads * value_dim].
+  Parameter<T, 1>& bias_v() { return bias_v_; }
+  const Parameter<T, 1>& bias_v() const { return bias_v_; }
+  /// [num_heads].
+  Parameter<T, 1>& head_gates() { return head_gates_; }
+  const Parameter<T, 1>& head_gates() const { return head_gates_; }
+  /// [num_heads * value_dim, embed_dim].
+  Linear<T>& gate_proj() { return gate_proj_; }
+  const Linear<T>& gate_proj() const { return gate_proj_; }
+
+  /// Cross-attention: query [.., q_len, embed_dim], key [.., kv_len, kdim], value [.., kv_len, vdim],
+  /// out [.., q_len, embed_dim]. With a workspace that has served this shape once, nothing is allocated.
+  /// @throws ShapeError if the extents or the mask do not fit; std::invalid_argument if out overlaps an
+  /// input.
+  template <TensorLike Q, TensorLike K, TensorLike V, WritableTensor Out, Mask M = NoMask>
+  void forward_into(const Q& query, const K& key, const V& value, Out&& out, const M& mask = {},
+                    const Options& options = {}) const {
+    check_separate(out, query, key, value);
+    apply(batched(query), batched(key), batched(value), {}, with_rank<3>(as_view(out)), AttendBatch<M>{mask},
+          options);
+  }
+  /// Self-attention.
+  template <TensorLike X, WritableTensor Out, Mask M = NoMask>
+  void forward_into(const X& x, Out&& out, const M& mask = {}, const Options& options = {}) const {
+    forward_into(x, x, x, out, mask, options);
+  }
+
+  /// As forward_into; returns out: a Matrix for rank 2, else a Tensor.
+  template <TensorLike Q, TensorLike K, TensorLike V, Mask M = NoMask>
+  [[nodiscard]] auto forward(const Q& query, const K& key, const V& value, const M& mask = {},
+                             const Options& options = {}) const {
+    auto out = detail::make_result<T>(detail::read_view(query).extents());
+    forward_into(query, key, value, out, mask, options);
+    return out;
+  }
+  template <TensorLike X, Mask M = NoMask>
+  [[nodiscard]] auto forward(const X& x, const M& mask = {}, const Options& options = {}) const {
+    return forward(x, x, x, mask, options);
+  }
+
+  /// As forward, with the attention weights of each head: out as there, with the same bits, and weights
+  /// [.., num_heads, q_len, kv_len] (float for 16-bit elements), extra keys included. average_heads()
+  /// averages them.
+  template <TensorLike Q, TensorLike K, TensorLike V, Mask M = NoMask>
+  [[nodiscard]] auto forward_with_weights(const Q& query, const K& key, const V& value, const M& mask = {},
+                                          const Options& options = {}) const;
+  template <TensorLike X, Mask M = NoMask>
+  [[nodiscard]] auto forward_with_weights(const X& x, const M& mask = {}, const Options& options = {}) const {
+    return forward_with_weights(x, x, x, mask, options);
+  }
+
+  /// The step that layers are made of: out = residual + attention, where `attend` (modules/attend.hpp) says
+  /// how rows see each other. A residual without data stands for none. `out` may be the residual or an input.
+  template <class Attend>
+  void apply(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
+             const TensorView<const T, 3>& value, const TensorView<const T, 3>& residual,
+             const TensorView<T, 3>& out, const Attend& attend, const Options& options) const;
+
+  template <class Self, class F>
+  static void visit_members(Self& self, F&& f) {
+    f("q_proj", self.q_proj_);
+    f("k_proj", self.k_proj_);
+    f("v_proj", self.v_proj_);
+    f("out_proj", self.out_proj_);
+    f("q_norm", self.q_norm_);
+    f("k_norm", self.k_norm_);
+    f("bias_k", self.bias_k_);
+    f("bias_v", self.bias_v_);
+    f("head_gates", self.head_gates_);
+    f("gate_proj", self.gate_proj_);
+  }
+
+ private:
+  template <class X>
+  static TensorView<const T, 3> batched(const X& x) {
+    static_assert(rank_of<X> == 2 || rank_of<X> == 3, "attn: inputs are [len, dim] or [batch, len, dim]");
+    return with_rank<3>(detail::read_view(x));
+  }
+  template <class Out, class... In>
+  static void check_separate(Out& out, const In&... in) {
+    const bool separate = (detail::is_disjoint(as_view(out), detail::read_view(in)) && ...);
+    check<std::invalid_argument>(separate, "MultiHeadAttention: out ", as_view(out), " overlaps an input");
+  }
+  void check_inputs(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
+                    const TensorView<const T, 3>& value, const TensorView<T, 3>& out) const;
+  Index extra_keys() const { return (config_.add_bias_kv ? 1 : 0) + (config_.add_zero_attn ? 1 : 0); }
+  /// Projected rows [batch, len, out_dim], with `extra` rows more per batch entry, not yet written.
+  static TensorView<T, 3> project(const Linear<T>& projection, const TensorView<const T, 3>& x,
+                                  Workspace::Frame& frame, const LinearOptions& options, Index extra = 0) {
+    const Dims<3> extents{x.extent(0), x.extent(1) + extra, projection.config().out_dim};
+    const TensorView<T, 3> y(frame.take<T>(product(extents)).data(), extents);
+    projection.forward_into(x, y.slice(1, {0, x.extent(1)}), options);
+    return y;
+  }
+  void append_extra_keys(const TensorView<T, 3>& rows, const Parameter<T, 1>& bias) const;
+  static void normalize_heads(const Norm<T>& norm, const TensorView<T, 3>& rows, Index num_heads,
+                              const RunOptions& options);
+  void gate(const TensorView<const T, 3>& query, const TensorView<T, 3>& context,
+            const LinearOptions& options) const;
+
+  MultiHeadAttentionConfig config_;
+  Linear<T> q_proj_, k_proj_, v_proj_, out_proj_, gate_proj_;
+  Norm<T> q_norm_, k_norm_;
+  Parameter<T, 1> bias_k_, bias_v_, head_gates_;
+};
+
+/// The mean over the heads of weights [.., heads, q_len, kv_len]: rank 3 gives a Matrix, rank 4 a Tensor.
+template <std::floating_point A, int Rank>
+auto average_heads(const Tensor<A, Rank>& weights) {
+  static_assert(Rank == 3 || Rank == 4, "attn: weights are [heads, q_len, kv_len] or [batch, heads, ...]");
+  const TensorView<const A, 4> from = with_rank<4>(weights.view());
+  Tensor<A, 3> mean({from.extent(0), from.extent(2), from.extent(3)});
+  for (Index b = 0; b < from.extent(0); ++b)
+    for (Index h = 0; h < from.extent(1); ++h)
+      for (Index i = 0; i < from.extent(2); ++i)
+        for (Index j = 0; j < from.extent(3); ++j) mean(b, i, j) += from(b, h, i, j);
+  for (Index i = 0; i < mean.size(); ++i) mean.data()[i] /= static_cast<A>(from.extent(1));
+  if constexpr (Rank == 3)
+    return Matrix<A>(Eigen::Map<const Matrix<A>>(mean.data(), from.extent(2), from.extent(3)));
+  else
+    return mean;
+}
+
+template <Element T>
+MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionConfig& config) : config_(config) {
+  MultiHeadAttentionConfig& c = config_;
+  check(c.embed_dim > 0 && c.num_heads > 0, "MultiHeadAttention: embed_dim ", c.embed_dim, " and num_heads ",
+        c.num_heads, " must be positive");
+  check(c.head_dim > 0 || c.embed_dim % c.num_heads == 0, "MultiHeadAttention: num_heads ", c.num_heads,
+        " does not divide embed_dim ", c.embed_dim, " and no head_dim is given");
+  const auto or_else = [](Index& value, Index fallback) { value = value == 0 ? fallback : value; };
+  or_else(c.num_kv_heads, c.num_heads);
+  or_else(c.head_dim, c.embed_dim / c.num_heads);
+  or_else(c.value_dim, c.head_dim);
+  or_else(c.kdim, c.embed_dim);
+  or_else(c.vdim, c.embed_dim);
+  check(c.num_kv_heads > 0 && c.num_heads % c.num_kv_heads == 0, "MultiHeadAttention: num_kv_heads ",
+        c.num_kv_heads, " does not divide num_heads ", c.num_heads);
+  for (std::optional<bool>* bias : {&c.q_bias, &c.k_bias, &c.v_bias, &c.out_bias})
+    *bias = bias->value_or(c.bias);
+  q_proj_ = Linear<T>({c.embed_dim, c.num_heads * c.head_dim, *c.q_bias});
+  k_proj_ = Linear<T>({c.kdim, c.num_kv_heads * c.head_dim, *c.k_bias});
+  v_proj_ = Linear<T>({c.vdim, c.num_kv_heads * c.value_dim, *c.v_bias});
+  out_proj_ = Linear<T>({c.num_heads * c.value_dim, c.embed_dim, *c.out_bias});
+  if (c.qk_norm) {
+    q_norm_ = k_norm_ = Norm<T>({.dim = c.head_dim, .kind = *c.qk_norm, .eps = c.norm_eps});
+  }
+  if (c.add_bias_kv) {
+    bias_k_ = Parameter<T, 1>("bias_k", {c.num_kv_heads * c.head_dim});
+    bias_v_ = Parameter<T, 1>("bias_v", {c.num_kv_heads * c.value_dim});
+  }
+  if (c.head_gates) {
+    head_gates_ = Parameter<T, 1>("head_gates", {c.num_heads});
+    head_gates_.edit([](const TensorView<T, 1>& gates) { std::fill_n(gates.data(), gates.size(), T(1)); });
+  }
+  if (c.output_gate) gate_proj_ = Linear<T>({c.embed_dim, c.num_heads * c.value_dim, c.bias});
+}
+
+template <Element T>
+void MultiHeadAttention<T>::check_inputs(const TensorView<const T, 3>& query,
+                                         const TensorView<const T, 3>& key,
+                                         const TensorView<const T, 3>& value,
+                                         const TensorView<T, 3>& out) const {
+  const MultiHeadAttentionConfig& c = config_;
+  check(query.extent(2) == c.embed_dim, "MultiHeadAttention: query ", query, " does not have embed_dim ",
+        c.embed_dim);
+  check(key.extent(2) == c.kdim, "MultiHeadAttention: key ", key, " does not have kdim ", c.kdim);
+  check(value.extent(2) == c.vdim, "MultiHeadAttention: value ", value, " does not have vdim ", c.vdim);
+  check(key.extent(0) == query.extent(0) && value.extent(0) == query.extent(0), "MultiHeadAttention: query ",
+        query, ", key ", key, " and value ", value, " differ in batch");
+  check(key.extent(1) == value.extent(1), "MultiHeadAttention: key ", key, " and value ", value,
+        " differ in length");
+  check(out.extents() == query.extents(), "MultiHeadAttention: out ", out, " should be as query, ", query);
+}
+
+template <Element T>
+template <class Attend>
+void MultiHeadAttention<T>::apply(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
+                                  const TensorView<const T, 3>& value, const TensorView<const T, 3>& residual,
+                                  const TensorView<T, 3>& out, const Attend& attend,
+                                  const Options& options) const {
+  check_inputs(query, key, value, out);
+  Workspace local;
+  Workspace& workspace = options.workspace ? *options.workspace : local;
+  Workspace::Frame frame(workspace);
+  const LinearOptions run{options.executor, &workspace};
+  const RunOptions plain{options.executor, &workspace};
+  const Index kv_len = key.extent(1);
+  const TensorView<T, 3> q = project(q_proj_, query, frame, run);
+  const TensorView<T, 3> k = project(k_proj_, key, frame, run, extra_keys());
+  const TensorView<T, 3> v = project(v_proj_, value, frame, run, extra_keys());
+  if (config_.qk_norm) {
+    normalize_heads(q_norm_, q, config_.num_heads, plain);
+    normalize_heads(k_norm_, k.slice(1, {0, kv_len}), config_.num_kv_heads, plain);
+  }
+  append_extra_keys(k, bias_k_);
+  append_extra_keys(v, bias_v_);
+  const Dims<3> extents{query.extent(0), query.extent(1), out_proj_.config().in_dim};
+  const TensorView<T, 3> context(frame.take<T>(product(extents)).data(), extents);
+
+  SdpaOptions sdpa_options;
+  sdpa_options.scale = config_.scale;
+  sdpa_options.soft_cap = config_.soft_cap;
+  sdpa_options.query_offset = options.query_offset;
+  if (extra_keys() > 0 && query.extent(1) == kv_len && !options.query_offset) sdpa_options.query_offset = 0;
+  sdpa_options.executor = options.executor;
+  sdpa_options.workspace = &workspace;
+  attend(AttendArguments<T>{q, k, v, context, config_.num_heads, config_.num_kv_heads, extra_keys()},
+         sdpa_options);
+  gate(query, context, run);
+
+  if (residual.data() != nullptr)
+    out_proj_.add_into(context, residual, out, run);
+  else
+    out_proj_.forward_into(context, out, run);
+}
+
+template <Element T>
+void MultiHeadAttention<T>::append_extra_keys(const TensorView<T, 3>& rows,
+                                              const Parameter<T, 1>& bias) const {
+  for (Index b = 0; b < rows.extent(0) && extra_keys() > 0; ++b) {
+    Index row = rows.extent(1) - extra_keys();
+    if (config_.add_bias_kv) copy(bias.view(), rows[b][row++]);
+    if (config_.add_zero_attn) std::fill_n(&rows(b, row, 0), rows.extent(2), T(0));
+  }
+}
+
+template <Element T>
+void MultiHeadAttention<T>::normalize_heads(const Norm<T>& norm, const TensorView<T, 3>& rows,
+                                            Index num_heads, const RunOptions& options) {
+  const TensorView<T, 4> heads = split_heads(rows, num_heads);
+  norm.forward_into(heads, heads, options);
+}
+
+template <Element T>
+void MultiHeadAttention<T>::gate(const TensorView<const T, 3>& query, const TensorView<T, 3>& context,
+                                 const LinearOptions& options) const {
+  if (config_.head_gates) {
+    const TensorView<T, 4> heads = split_heads(context, config_.num_heads);
+    multiply_into(TensorView<const T, 4>(head_gates_.data(), heads.extents(), {0, 1, 0, 0}), heads,
+                  {options.executor, options.workspace});
+  }
+  if (config_.output_gate) {
+    Workspace::Frame frame(*options.workspace);
+    LinearOptions activated = options;
+    activated.activation = Activation::sigmoid;
+    const TensorView<T, 3> gates = project(gate_proj_, query, frame, activated);
+    multiply_into(gates, context, {options.executor, options.workspace});
+  }
+}
+
+template <Element T>
+template <TensorLike Q, TensorLike K, TensorLike V, Mask M>
+auto MultiHeadAttention<T>::forward_with_weights(const Q& query, const K& key, const V& value, const M& mask,
+                                                 const Options& options) const {
+  using A = Accumulator<T>;
+  constexpr int rank = rank_of<Q>;
+  const TensorView<const T, 3> q = batched(query), k = batched(key);
+  auto out = detail::make_result<T>(detail::read_view(query).extents());
+  Dims<rank + 1> extents{};
+  if constexpr (rank == 3) extents[0] = q.extent(0);
+  extents[rank - 2] = config_.num_heads;
+  extents[rank - 1] = q.extent(1);
+  extents[rank] = k.extent(1) + extra_keys();
+  Tensor<A, rank + 1> weights(extents);
+  apply(q, k, batched(value), {}, with_rank<3>(as_view(out)),
+        AttendWithWeights<T, M>{mask, with_rank<4>(weights.view())}, options);
+  return AttentionWithWeights<decltype(out), decltype(weights)>{std::move(out), std::move(weights)};
+}
+
+ATTN_NAMESPACE_END
