@@ -51,28 +51,33 @@ double largest(const Panel& panel) {
   return max;
 }
 
+/// The elements of one SVG document, as text.
 class Svg {
  public:
   Svg(double width, double height) {
-    out_ << "<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" width=\"" << width << "\" height=\""
-         << height << "\" viewBox=\"0 0 " << width << " " << height
-         << "\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
-            "fill=\"white\"/>\n";
+    out_ << R"(<svg xmlns="http://www.w3.org/2000/svg" version="1.1" font-family="sans-serif" font-size="12")"
+         << attribute("width", width) << attribute("height", height) << ">\n"
+         << R"(<rect width="100%" height="100%" fill="white"/>)"
+         << "\n";
   }
   void line(double x1, double y1, double x2, double y2, const char* colour) {
-    out_ << "<line x1=\"" << x1 << "\" y1=\"" << y1 << "\" x2=\"" << x2 << "\" y2=\"" << y2 << "\" stroke=\""
-         << colour << "\"/>\n";
+    out_ << "<line" << attribute("x1", x1) << attribute("y1", y1) << attribute("x2", x2)
+         << attribute("y2", y2) << attribute("stroke", colour) << "/>\n";
   }
-  void text(double x, double y, const char* anchor, const std::string& words, const char* more = "") {
-    out_ << "<text x=\"" << x << "\" y=\"" << y << "\" text-anchor=\"" << anchor << "\" " << more << ">"
-         << escape(words) << "</text>\n";
+  void text(double x, double y, const char* anchor, const std::string& words, int size = 12,
+            const char* weight = "normal") {
+    out_ << "<text" << attribute("x", x) << attribute("y", y) << attribute("text-anchor", anchor)
+         << attribute("font-size", size) << attribute("font-weight", weight) << ">" << escape(words)
+         << "</text>\n";
   }
   void polyline(const std::vector<std::array<double, 2>>& points, const char* colour) {
-    out_ << "<polyline fill=\"none\" stroke-width=\"1.8\" stroke=\"" << colour << "\" points=\"";
-    for (const auto& [x, y] : points) out_ << x << "," << y << " ";
-    out_ << "\"/>\n";
+    std::ostringstream places;
+    for (const auto& [x, y] : points) places << x << "," << y << " ";
+    out_ << "<polyline" << attribute("fill", "none") << attribute("stroke-width", 1.8)
+         << attribute("stroke", colour) << attribute("points", places.str()) << "/>\n";
     for (const auto& [x, y] : points)
-      out_ << "<circle cx=\"" << x << "\" cy=\"" << y << "\" r=\"3.2\" fill=\"" << colour << "\"/>\n";
+      out_ << "<circle" << attribute("cx", x) << attribute("cy", y) << attribute("r", 3.2)
+           << attribute("fill", colour) << "/>\n";
   }
   std::string finish() {
     out_ << "</svg>\n";
@@ -80,6 +85,13 @@ class Svg {
   }
 
  private:
+  template <class Value>
+  static std::string attribute(const char* name, const Value& value) {
+    std::ostringstream text;
+    text << ' ' << name << "=\"" << value << '"';
+    return text.str();
+  }
+
   std::ostringstream out_;
 };
 
@@ -112,8 +124,7 @@ class PanelPainter {
 
   void paint_axes() {
     const double bottom = top + panel_height;
-    svg_.text(x0_ + panel_width / 2, top - 14, "middle", panel_.title + " [" + panel_.unit + "]",
-              "font-weight=\"bold\"");
+    svg_.text(x0_ + panel_width / 2, top - 14, "middle", panel_.title + " [" + panel_.unit + "]", 12, "bold");
     for (int tick = 0; tick * step_ <= max_ * (1 + 1e-9); ++tick) {
       const double at = y(tick * step_);
       svg_.line(x0_, at, x0_ + panel_width, at, tick == 0 ? "#333333" : "#dddddd");
@@ -147,7 +158,7 @@ void paint_legend(Svg& svg, const Panel& panel, double y) {
 std::string to_svg(const Plot& plot) {
   const auto count = static_cast<double>(plot.panels.size());
   Svg svg(left + count * (panel_width + gap) - gap + 24, top + panel_height + below);
-  svg.text(left, 28, "start", plot.title, "font-size=\"16\" font-weight=\"bold\"");
+  svg.text(left, 28, "start", plot.title, 16, "bold");
   double x0 = left;
   for (const Panel& panel : plot.panels) {
     PanelPainter(svg, plot, panel, x0).paint();
