@@ -1,8 +1,8 @@
 // attn/core/config.hpp - build switches, the ABI tag, and the only compiler-specific syntax of the library.
 //
 // Hooks that a build may define before the first include:
-//   ATTN_THROW(Error, message)  how an error leaves a function; default: throw, or print and abort where there
-//                               are no exceptions
+//   ATTN_THROW(Error, message)  how an error leaves a function; default: throw; without exceptions, print
+//                               and abort
 //   ATTN_ASSERT(condition)      internal invariant; default: assert()
 //   ATTN_ALLOW_FINITE_MATH      accept -ffast-math / -ffinite-math-only: results hold for finite inputs only
 #pragma once

@@ -1,11 +1,12 @@
-// attn/masks/mask.hpp - the Mask concept: which query-key pairs are seen, and how scores and weights are changed.
+// attn/masks/mask.hpp - the Mask concept: which query-key pairs are seen, and how scores and weights
+// are changed.
 //
 // A mask is a value with one or more of these members, each about one pair:
 //
 //   bool allows(const Site&, const Problem&) const       filter: does the query see the key?
 //   A score(A s, const Site&, const Problem&) const      score change of s = scale * q.k, after the soft cap;
 //                                                        any floating-point type A
-//   A weight(A w, const Site&, const Problem&) const     weight change after the softmax, linear in w (dropout)
+//   A weight(A w, const Site&, const Problem&) const     weight change after softmax, linear in w (dropout)
 //
 // and any of these:
 //
