@@ -1,23 +1,15 @@
-// attn/models/pytorch_masks.hpp - PyTorch's mask arguments as masks of attn: the one place that knows their
-// polarity.
+// attn/models/pytorch_masks.hpp - PyTorch's mask arguments as masks of attn: the one place that knows their polarity.
 //
-//   argument                                       elements   true / value means     here
-//   F.scaled_dot_product_attention  attn_mask      bool       attend                 pytorch_sdpa_mask ->
-//   KeepMask
-//                                                  floating   added to the score     pytorch_sdpa_mask ->
-//                                                  AdditiveBias
-//                                   is_causal      -          key j <= query i       Causal{}, query_offset =
-//                                   0
-//   nn.MultiheadAttention,          attn_mask,     bool       do NOT attend          pytorch_attn_mask ->
-//   DropMask nn.Transformer and its layers   src_mask, ...  floating   added to the score pytorch_attn_mask
-//   -> AdditiveBias
-//                                   key_padding_   bool       do NOT attend          pytorch_key_padding_mask
-//                                   mask, ...      floating   added to the score     pytorch_key_padding_mask
-//                                   is_causal      -          a hint that attn_mask is causal: no mask of its
-//                                   own
+//   argument of PyTorch                   bool: true means   floating        here
+//   F.scaled_dot_product_attention
+//     attn_mask                           attend             added to score  pytorch_sdpa_mask
+//     is_causal                           key j <= query i                   Causal{} with query_offset = 0
+//   nn.MultiheadAttention, nn.Transformer, its stacks and layers
+//     attn_mask, src_mask, tgt_mask, ...  do NOT attend      added to score  pytorch_attn_mask
+//     key_padding_mask, src_key_..., ...  do NOT attend      added to score  pytorch_key_padding_mask
+//     is_causal                           a hint about attn_mask             nothing: pass attn_mask
 //
-// Several arguments of one call combine by `&`. A query that sees no key gives 0 here; PyTorch's modules give
-// NaN.
+// Several arguments of one call combine by `&`. A query that sees no key gives 0 here; PyTorch's modules give NaN.
 #pragma once
 #include "attn/masks/causal.hpp"
 #include "attn/masks/tensor_mask.hpp"
