@@ -48,7 +48,7 @@ class ForwardPass {
   /// Elements of A that one running task needs.
   Index scratch_size() const {
     return Shape::groups * group_size() + rounded(Shape::tile_keys * lanes) +
-           rounded(2 * Shape::tile_keys * widest()) + rounded((lanes + 1) * widest());
+           rounded(3 * Shape::tile_keys * widest()) + rounded((lanes + 1) * widest());
   }
 
   /// Computes the rows of one task. `scratch` is aligned to 64 bytes.
@@ -86,7 +86,7 @@ class ForwardPass {
     LaneGroup<A> groups[as_size(Shape::groups)];
     A* scores = task.scratch + Shape::groups * group_size();
     A* tile = scores + rounded(Shape::tile_keys * lanes);
-    A* rows = tile + rounded(2 * Shape::tile_keys * widest());
+    A* rows = tile + rounded(3 * Shape::tile_keys * widest());
 
     const int count = begin(task, groups, rows);
     const Index kv_head = p_.kv_head(task.rows.first_head);
@@ -98,10 +98,11 @@ class ForwardPass {
     for (Index k = visible.begin; k < visible.end; k += Shape::tile_keys) {
       const Range range{k, std::min(k + Shape::tile_keys, visible.end)};
       const TileRows<A> key_rows = keys.tile(range.begin, range.size(), tile);
+      A* const strips = tile + Shape::tile_keys * widest();
       const TileRows<A> value_rows =
-          values.tile(range.begin, range.size(), tile + Shape::tile_keys * widest());
-      for (int g = 0; g < count; ++g)
-        groups[g].attend(range, key_rows, value_rows, hooks_, task.mode, scores);
+          values.tile(range.begin, range.size(), strips + Shape::tile_keys * widest());
+      const Strips<A> cut = cut_into_strips<Shape::broadcasts>(value_rows, range.size(), p_.value_dim, strips);
+      for (int g = 0; g < count; ++g) groups[g].attend(range, key_rows, cut, hooks_, task.mode, scores);
     }
 
     const bool may_hide_keys = hooks_.filter || hooks_.scores;

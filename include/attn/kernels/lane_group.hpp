@@ -25,7 +25,7 @@ struct ForwardShape : BlockShape<A> {
   using BlockShape<A>::lanes;
   static constexpr int groups = 4;  ///< lane groups that share one pass over a key tile
   static constexpr Index tile_keys = 128;
-  static constexpr Index chunk_keys = 16;
+  static constexpr Index chunk_keys = 32;
   static constexpr Index task_packets = Index{groups} * packets;
 };
 
@@ -145,7 +145,7 @@ class LaneGroup {
   Range visible() const { return visible_; }
 
   /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes.
-  void attend(Range tile, const TileRows<A>& keys, const TileRows<A>& values, const Hooks& hooks,
+  void attend(Range tile, const TileRows<A>& keys, const Strips<A>& values, const Hooks& hooks,
               const Mode& mode, A* scores) {
     const Range seen = intersect(visible_, tile);
     if (seen.empty()) return;
@@ -162,12 +162,8 @@ class LaneGroup {
     for_equal_packets(
         all, [&](Range run, int first, auto count) { exponentiate_run<count>(run, first, mode.units); });
     if (hooks.weights) edit(all, hooks.weights, hooks);
-    const A* const value = values.data + (seen.begin - tile.begin) * values.stride;
     for_equal_packets(all, [&](Range run, int first, auto count) {
-      const Broadcasts<A> v{value + run.begin * values.stride, values.stride, 1};
-      const auto add = mode.skip_zeros ? accumulate<A, count, Shape::broadcasts, true>
-                                       : accumulate<A, count, Shape::broadcasts, false>;
-      add(value_dim_, run.size(), row(run.begin) + first * width, lanes, v, output_ + first * width, lanes);
+      add_values<count>(run, first, values, seen.begin - tile.begin, mode.skip_zeros);
     });
   }
 
@@ -235,8 +231,8 @@ class LaneGroup {
                      });
       visible_ = {std::min(visible_.begin, keys.begin), std::max(visible_.end, keys.end)};
     }
-    uniform_ = true;
-    for (int m = 0; m < packets_; ++m) uniform_ = uniform_ && packet_keys_[m] == visible_;
+    common_ = visible_;
+    for (int m = 0; m < packets_; ++m) common_ = intersect(common_, packet_keys_[m]);
   }
 
   Coverage coverage_of(const Hooks& hooks, Index begin, Index end, Range keys) const {
@@ -249,6 +245,10 @@ class LaneGroup {
     return full ? Coverage::full : none ? Coverage::none : Coverage::partial;
   }
 
+  Coverage chunk_coverage(const Hooks& hooks, Range chunk) const {
+    return coverage_of(hooks, 0, rows_.count, {first_key_ + chunk.begin, first_key_ + chunk.end});
+  }
+
   /// Packets [first, first + count) that may see a key of [k, k + n), numbered from the first key of the
   /// tile.
   struct Packets {
@@ -256,7 +256,7 @@ class LaneGroup {
     friend bool operator==(const Packets&, const Packets&) = default;
   };
   Packets packets_that_see(Index k, Index n) const {
-    if (uniform_) return {0, packets_};
+    if (intersect(common_, {first_key_ + k, first_key_ + k + n}).size() == n) return {0, packets_};
     int first = packets_, last = -1;
     for (int m = 0; m < packets_; ++m) {
       if (intersect(packet_keys_[m], {first_key_ + k, first_key_ + k + n}).empty()) continue;
@@ -277,7 +277,7 @@ class LaneGroup {
   /// see.
   template <class F>
   void for_equal_packets(Range keys, F f) const {
-    if (uniform_)
+    if (intersect(common_, {first_key_ + keys.begin, first_key_ + keys.end}).size() == keys.size())
       return with_constant<max_packets>(packets_, [&](auto count) ATTN_LAMBDA_INLINE { f(keys, 0, count); });
     Range run{keys.begin, keys.begin};
     Packets current{0, 0};
@@ -309,7 +309,7 @@ class LaneGroup {
                                         highest + lane);
       });
     });
-    const bool filters = partial && hooks.filter;
+    const bool filters = partial && hooks.filter && chunk_coverage(hooks, chunk) != Coverage::full;
     if (mode.units == ScoreUnits::natural || filters) {
       apply_mask(chunk, filters, hooks, mode);
       find_highest(chunk, highest);
@@ -387,6 +387,18 @@ class LaneGroup {
     }
   }
 
+  /// Output += weights . values for the keys of a run; `offset` is the first key of this group in the tile.
+  template <int Count>
+  void add_values(Range run, int first, const Strips<A>& values, Index offset, bool skip_zeros) {
+    const A* const weights = row(run.begin) + first * width;
+    for_blocks<Shape::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
+      const Broadcasts<A> v{values.strip(column) + (offset + run.begin) * columns, columns, 1};
+      const auto add =
+          skip_zeros ? accumulate_block<A, Count, columns, true> : accumulate_block<A, Count, columns, false>;
+      add(run.size(), weights, lanes, v, output_ + column * lanes + first * width, lanes);
+    });
+  }
+
   template <int Count>
   void exponentiate_run(Range run, int first, ScoreUnits units) {
     const int lane = first * width;
@@ -404,9 +416,9 @@ class LaneGroup {
   Index head_dim_ = 0, value_dim_ = 0;
   LaneRows rows_;
   int packets_ = 0;
-  Range visible_{};
+  Range visible_{};  // keys that some lane may see
+  Range common_{};   // keys that a lane of every packet may see
   Range packet_keys_[as_size(max_packets)]{};
-  bool uniform_ = true;
   Index first_key_ = 0;
   A* scores_ = nullptr;
 };

@@ -106,15 +106,5 @@ ATTN_NOINLINE void accumulate_block(Index depth, const T* ATTN_RESTRICT a, Index
   block.store(c, c_stride);
 }
 
-/// C[j][lanes] += sum over k < depth of A[k][lanes] * B(k, j), for all j < count.
-template <class T, int Packets, int Columns, bool SkipZeros = false>
-ATTN_NOINLINE void accumulate(Index count, Index depth, const T* a, Index a_stride, const Broadcasts<T>& b,
-                              T* c, Index c_stride) {
-  for_blocks<Columns>(count, [&](Index j, auto columns) ATTN_LAMBDA_INLINE {
-    accumulate_block<T, Packets, columns, SkipZeros>(
-        depth, a, a_stride, {b.data + j * b.j_stride, b.k_stride, b.j_stride}, c + j * c_stride, c_stride);
-  });
-}
-
 }  // namespace kernels
 ATTN_NAMESPACE_END

@@ -2,7 +2,7 @@
 // rows in memory and vector lanes.
 #pragma once
 #include "attn/core/tensor_view.hpp"
-#include "attn/kernels/packet.hpp"
+#include "attn/kernels/micro.hpp"
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
@@ -55,6 +55,41 @@ struct RowSource {
     return {scratch, dim};
   }
 };
+
+/// Value rows cut into strips of a few columns, [strip][row][column]: what the register block reads for P V then lies in
+/// one run, whatever the stride of the rows. (Read in place, a strip touches one cache line in each row, and rows a
+/// power of two apart compete for the same few sets of the first-level cache.)
+template <class A>
+struct Strips {
+  const A* data;
+  Index rows;
+  /// The strip that begins at `column`.
+  const A* strip(Index column) const { return data + column * rows; }
+};
+
+/// Cuts rows into strips of `Columns`, the last ones of Columns / 2, ... 1, in the order of for_blocks.
+template <int Columns, class A>
+ATTN_NOINLINE Strips<A> cut_into_strips(const TileRows<A>& rows, Index count, Index dim, A* strips) {
+  constexpr int together =
+      64 / static_cast<int>(sizeof(A)) / Columns;  // strips that share a cache line of the rows
+  const auto cut = [&](Index column, auto width, auto n) ATTN_LAMBDA_INLINE {
+    for (Index i = 0; i < count; ++i) {
+      const A* const from = rows.data + i * rows.stride + column;
+      unroll<n>([&](auto s) ATTN_LAMBDA_INLINE {
+        A* const to = strips + (column + s * width) * count + i * width;
+        for (int c = 0; c < width; ++c) to[c] = from[s * width + c];
+      });
+    }
+  };
+  Index column = 0;
+  constexpr std::integral_constant<int, Columns> whole;
+  for (; column + together * Columns <= dim; column += together * Columns)
+    cut(column, whole, std::integral_constant<int, together>{});
+  for_blocks<Columns>(
+      dim, [&](Index c, auto width) ATTN_LAMBDA_INLINE { cut(c, width, std::integral_constant<int, 1>{}); },
+      column);
+  return {strips, count};
+}
 
 /// Turns packet_width rows of contiguous elements into one packet column: to[c * lanes + i] = factor *
 /// rows[i][c].
