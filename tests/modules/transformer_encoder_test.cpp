@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "attn/core/thread_pool.hpp"
 #include "attn/masks/causal.hpp"
 #include "attn/masks/padding.hpp"
@@ -133,6 +135,30 @@ TEST(TransformerEncoder, InitialisesTheSameValuesFromTheSameSeedEverywhere) {
   EXPECT_GT(largest, 0.9 * bound);
   EXPECT_NEAR(mean, 0, 0.1 * bound);
   EXPECT_NE(query.view()(0, 0), a.layers()[0].self_attention().q_proj().weight().view()(0, 0));
+}
+
+template <class T>
+class SixteenBitEncoder : public testing::Test {};
+using SixteenBits = testing::Types<Eigen::half, Eigen::bfloat16>;
+TYPED_TEST_SUITE(SixteenBitEncoder, SixteenBits);
+
+TYPED_TEST(SixteenBitEncoder, DiffersFromFloatByTheRoundingOfItsElements) {
+  using T = TypeParam;
+  const auto encoder = random_encoder<T>(attn::NormPlacement::post, attn::Gating::gated);
+  auto wide = random_encoder<float>(attn::NormPlacement::post, attn::Gating::gated);
+  std::map<std::string, const T*> values;
+  for_each_parameter(encoder, [&](const std::string& path, const auto& p) { values[path] = p.data(); });
+  for_each_parameter(wide, [&](const std::string& path, auto& parameter) {
+    parameter.edit([&](const auto& view) {
+      for (Index i = 0; i < view.size(); ++i) view.data()[i] = static_cast<float>(values.at(path)[i]);
+    });
+  });
+  const auto x = random_tensor<T, 3>({2, 9, 16}, 7);
+  attn::Tensor<float, 3> x_wide(x.extents()), out(x.extents());
+  copy(attn::TensorView<const T, 3>(x.view()), x_wide.view());
+  copy(attn::TensorView<const T, 3>(encoder.forward(x, attn::Causal{}).view()), out.view());
+  const double unit = std::is_same_v<T, Eigen::half> ? 1.0 / 1024 : 1.0 / 128;
+  EXPECT_LT(attn_test::largest_difference(out, wide.forward(x_wide, attn::Causal{})), 16 * unit);
 }
 
 TEST(TransformerEncoder, NamesItsParametersByDottedPaths) {
