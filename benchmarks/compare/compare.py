@@ -3,6 +3,7 @@
 
     compare.py --attn BUILD/benchmarks/attn_peer [--only GROUP-OR-NAME ...] [--peers NAME ...]
                [--program NAME=PATH ...] [--threads N] [--cpus 1,2] [--seconds S] [--out DIR]
+    compare.py --join RESULTS.JSON ... [--out DIR]      one table and chart of several measurements
 
 Every contestant is a process of its own that holds its inputs. A round times a few milliseconds of each in
 turn, so that whatever slows the machine down for a while slows all of them; the first one rotates. Reported
@@ -146,6 +147,7 @@ def measure(commands, work, cpus, seconds):
         return [
             {
                 "workload": work["name"], "group": work["group"], "threads": work["threads"], "peer": c.name,
+                "date": str(datetime.date.today()), "machine": processor(),
                 "version": c.hello["version"], "note": c.hello["note"],
                 "median_s": statistics.median(c.seconds), "min_s": min(c.seconds), "rounds": len(c.seconds),
                 "gflops": operations(work) / statistics.median(c.seconds) / 1e9, "peak_gflops": peak,
@@ -193,7 +195,9 @@ def selected(plan, only, threads):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attn", required=True, help="the program attn_peer of the build")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--attn", help="the program attn_peer of the build")
+    source.add_argument("--join", nargs="+", type=pathlib.Path, help="results.json of earlier runs; measures nothing")
     parser.add_argument("--only", nargs="+", default=[], help="groups or names of workloads.json")
     parser.add_argument("--peers", nargs="*", default=list(peers.PEERS), choices=list(peers.PEERS))
     parser.add_argument("--program", nargs="+", default=[], metavar="NAME=PATH",
@@ -205,13 +209,11 @@ def arguments():
     return parser.parse_args()
 
 
-def main():
-    options = arguments()
+def measure_all(options, plan):
     cpus = {int(cpu) for cpu in options.cpus.split(",")} if options.cpus else None
     commands = {"attn": [options.attn]}
     commands.update((name, [sys.executable, str(HERE / "peers.py"), name]) for name in options.peers)
     commands.update((name, [path]) for name, path in (text.split("=", 1) for text in options.program))
-    plan = json.loads((HERE / "workloads.json").read_text())
     rows = []
     for work in selected(plan, options.only, options.threads):
         print(work["name"], flush=True)
@@ -220,10 +222,21 @@ def main():
             print(f"    {row['peer']:16} {row['median_s'] * 1e3:10.3f} ms {row['gflops']:8.1f} GFLOP/s   "
                   f"x {row['ratio']:.2f}   difference {row['max_abs_diff']:.1e}", flush=True)
         rows += results
+    return rows
+
+
+def main():
+    options = arguments()
+    plan = json.loads((HERE / "workloads.json").read_text())
+    if options.join:
+        rows = [row for path in options.join for row in json.loads(path.read_text())]
+    else:
+        rows = measure_all(options, plan)
     if not rows:
         sys.exit("compare.py: nothing was measured")
-    heading = (f"{datetime.date.today()}, {processor()}, {options.threads} thread(s), "
-               f"peak {rows[0]['peak_gflops']:.0f} GFLOP/s. Peer columns: time of the peer / time of attn.")
+    first = rows[0]
+    heading = (f"{first['date']}, {first['machine']}, {first['threads']} thread(s), "
+               f"peak {first['peak_gflops']:.0f} GFLOP/s. Peer columns: time of the peer / time of attn.")
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
     (options.out / "table.md").write_text(table(rows, plan["groups"], heading))
