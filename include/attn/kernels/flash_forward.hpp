@@ -23,6 +23,42 @@ struct ForwardArguments {
   std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
 };
 
+/// Rows that will be touched soon, asked for a few cache lines at a time: the first touch of a row otherwise stalls the
+/// change to another layout, and one head's rows do not lead the hardware to the next head's.
+class WarmUp {
+ public:
+  template <class T>
+  void add(const T* first, Index rows, Index dim, Index stride) {
+    if (count_ == as_size(capacity) || rows <= 0) return;
+    const Index bytes = dim * static_cast<Index>(sizeof(T));
+    list_[count_++] = {reinterpret_cast<const char*>(first), bytes, stride * static_cast<Index>(sizeof(T)),
+                       rows};
+    lines_ += (bytes + 63) / 64 * rows;
+  }
+  Index lines() const { return lines_; }
+  void step(Index lines) {
+    for (; lines > 0 && next_ < count_; --lines) {
+      Rows& r = list_[next_];
+      ATTN_PREFETCH(r.first + offset_);
+      offset_ += 64;
+      if (offset_ < r.bytes) continue;
+      offset_ = 0;
+      r.first += r.stride;
+      if (--r.rows == 0) ++next_;
+    }
+  }
+
+ private:
+  struct Rows {
+    const char* first;
+    Index bytes, stride, rows;
+  };
+  static constexpr Index capacity = 4;
+  Rows list_[as_size(capacity)];
+  std::size_t count_ = 0, next_ = 0;
+  Index offset_ = 0, lines_ = 0;
+};
+
 /// One call: the tasks it is cut into, by shape alone, and the scratch of one task.
 template <class E>
 class ForwardPass {
@@ -95,14 +131,21 @@ class ForwardPass {
     for (int g = 0; g < count; ++g)
       visible = {std::min(visible.begin, groups[g].visible().begin),
                  std::max(visible.end, groups[g].visible().end)};
+    WarmUp warm_up = coming_rows(task.rows);
+    const Index steps = (visible.size() + Shape::tile_keys - 1) / Shape::tile_keys * count;
+    const Index lines = steps == 0 ? 0 : (warm_up.lines() + steps - 1) / steps;
     for (Index k = visible.begin; k < visible.end; k += Shape::tile_keys) {
       const Range range{k, std::min(k + Shape::tile_keys, visible.end)};
       const TileRows<A> key_rows = keys.tile(range.begin, range.size(), tile);
       A* const strips = tile + Shape::tile_keys * widest();
       const TileRows<A> value_rows =
           values.tile(range.begin, range.size(), strips + Shape::tile_keys * widest());
-      const Strips<A> cut = cut_into_strips<Shape::broadcasts>(value_rows, range.size(), p_.value_dim, strips);
-      for (int g = 0; g < count; ++g) groups[g].attend(range, key_rows, cut, hooks_, task.mode, scores);
+      const Strips<A> cut =
+          cut_into_strips<Shape::broadcasts>(value_rows, range.size(), p_.value_dim, strips);
+      for (int g = 0; g < count; ++g) {
+        warm_up.step(lines);
+        groups[g].attend(range, key_rows, cut, hooks_, task.mode, scores);
+      }
     }
 
     const bool may_hide_keys = hooks_.filter || hooks_.scores;
@@ -111,6 +154,28 @@ class ForwardPass {
         if (!groups[g].is_finite()) return false;
     for (int g = 0; g < count; ++g) finish(groups[g], task.mode, rows);
     return true;
+  }
+
+  /// The output rows of this task, and what the next one (of the same head, or the next head) reads first.
+  WarmUp coming_rows(const LaneRows& rows) const {
+    WarmUp coming;
+    if (heads_per_unit_ > 1) return coming;
+    const Index head = rows.first_head, batch = rows.batch, next = rows.first_row + task_rows;
+    coming.add(output_address(rows, 0), rows.count, p_.value_dim, x_.out.stride(2));
+    if (next < p_.q_len) {
+      coming.add(&x_.q(batch, head, next, 0), std::min(task_rows, p_.q_len - next), p_.head_dim,
+                 x_.q.stride(2));
+    } else if (head + 1 < p_.num_heads) {
+      const Index kv_head = p_.kv_head(head + 1);
+      coming.add(&x_.q(batch, head + 1, 0, 0), std::min(task_rows, p_.q_len), p_.head_dim, x_.q.stride(2));
+      if (kv_head != p_.kv_head(head)) {
+        coming.add(&x_.k(batch, kv_head, 0, 0), std::min(Shape::tile_keys, p_.kv_len), p_.head_dim,
+                   x_.k.stride(2));
+        coming.add(&x_.v(batch, kv_head, 0, 0), std::min(Shape::tile_keys, p_.kv_len), p_.value_dim,
+                   x_.v.stride(2));
+      }
+    }
+    return coming;
   }
 
   /// Hands the rows of a task to lane groups, in equal numbers of packets; returns how many groups have rows.
