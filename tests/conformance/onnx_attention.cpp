@@ -86,7 +86,7 @@ class Attention {
     }
     options_.query_offset = past;
     if (c.has("in.nonpad_kv_seqlen")) {
-      lengths_ = integers(c.at("in.nonpad_kv_seqlen"));
+      lengths_ = flat_values<Index>(c.at("in.nonpad_kv_seqlen"));
       for (const Index length : lengths_) offsets_.push_back(length - q_.view().extent(2));
       options_.query_offset = std::span<const Index>(offsets_);
     }

@@ -32,7 +32,12 @@ Kind make_kind(std::string name, F f) {
 // One function per source file.
 std::vector<Kind> onnx_attention_kinds();
 std::vector<Kind> onnx_elementwise_kinds();
-std::vector<Kind> torch_sdpa_kinds();
+std::vector<Kind> onnx_gemm_kinds();
+std::vector<Kind> torch_attention_kinds();
 std::vector<Kind> torch_elementwise_kinds();
+std::vector<Kind> torch_feed_forward_kinds();
+std::vector<Kind> torch_sdpa_kinds();
+std::vector<Kind> torch_transformer_kinds();
+std::vector<Kind> transformers_bert_kinds();
 
 }  // namespace attn_conformance

@@ -25,17 +25,23 @@ void with_tensor(const StoredTensor& stored, F f) {
   }
 }
 
+/// The elements of a tensor in row-major order.
+template <class T>
+std::vector<T> flat_values(const StoredTensor& stored) {
+  std::vector<T> values(static_cast<std::size_t>(stored.size()));
+  const StoredTensor flat(stored.label(), stored.dtype(), {stored.size()}, {1}, stored.data());
+  flat.copy_to(TensorView<T, 1>(values.data(), {stored.size()}));
+  return values;
+}
+
 /// A copy as [batch, heads, q_len, kv_len], shapes of fewer axes aligned right; T: an element, or
 /// std::uint8_t for bool.
 template <class T>
 class PairValues {
  public:
-  explicit PairValues(const StoredTensor& stored) {
+  explicit PairValues(const StoredTensor& stored) : values_(flat_values<T>(stored)) {
     for (int axis = 0; axis < stored.rank(); ++axis)
       extents_[axis + 4 - stored.rank()] = stored.shape()[static_cast<std::size_t>(axis)];
-    values_.resize(static_cast<std::size_t>(stored.size()));
-    const StoredTensor flat(stored.label(), stored.dtype(), {stored.size()}, {1}, stored.data());
-    flat.copy_to(TensorView<T, 1>(values_.data(), {stored.size()}));
   }
 
   TensorView<const T, 4> view() const { return {values_.data(), extents_}; }
@@ -55,12 +61,5 @@ class PairValues {
   std::vector<T> values_;
   attn::Dims<4> extents_{1, 1, 1, 1};
 };
-
-/// The integers of a tensor of rank 1.
-inline std::vector<Index> integers(const StoredTensor& stored) {
-  std::vector<Index> values(static_cast<std::size_t>(stored.size()));
-  stored.copy_to(TensorView<Index, 1>(values.data(), {stored.size()}));
-  return values;
-}
 
 }  // namespace attn_conformance

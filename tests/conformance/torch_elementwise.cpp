@@ -1,6 +1,7 @@
-// PyTorch's functions on all elements or rows of a tensor: activations, softmax and norms.
+// PyTorch's functions on all elements or rows of a tensor: activations, softmax, norms; and position vectors.
 #include "attn/ops/activation.hpp"
 #include "attn/ops/norm.hpp"
+#include "attn/ops/positions.hpp"
 #include "attn/ops/softmax.hpp"
 #include "registry.hpp"
 #include "tensors.hpp"
@@ -49,6 +50,11 @@ std::vector<Kind> torch_elementwise_kinds() {
                  return attn::log_softmax(x, {.axis = c.attribute("dim", -1)});
                }),
       map_kind("layer_norm", [](const Case& c, const auto& x) { return layer_norm(c, x); }),
+      make_kind<float, double>("sinusoidal_positional_encoding",
+                               []<class T>(const Case& c, Comparison& out) {
+                                 out.expect("pe", attn::sinusoidal_positions<T>(c.config.at("positions"),
+                                                                                c.config.at("d")));
+                               }),
       map_kind("rms_norm", [](const Case& c, const auto& x) { return rms_norm(c, x); }),
   };
 }

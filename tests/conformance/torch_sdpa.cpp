@@ -1,6 +1,7 @@
 // PyTorch's scaled_dot_product_attention, with its logsumexp and probabilities.
 #include <cmath>
 
+#include "attn/models/pytorch_masks.hpp"
 #include "attn/ops/sdpa.hpp"
 #include "masks.hpp"
 #include "registry.hpp"
@@ -28,11 +29,10 @@ class Sdpa {
   template <class F>
   void with_tensor_mask(F f) const {
     if (!case_.has("in.mask")) return f(attn::NoMask{});
-    const StoredTensor& stored = case_.at("in.mask");
-    if (stored.dtype() == DType::boolean)
-      f(attn::KeepMask(PairValues<std::uint8_t>(stored).view()));  // true = attend
+    if (case_.at("in.mask").dtype() == DType::boolean)
+      f(attn::pytorch_sdpa_mask(PairValues<std::uint8_t>(case_.at("in.mask")).view()));
     else
-      f(attn::AdditiveBias(PairValues<T>(stored).view()));
+      f(attn::pytorch_sdpa_mask(PairValues<T>(case_.at("in.mask")).view()));
   }
 
   template <class M>
