@@ -42,14 +42,20 @@ void add_options(CLI::App& app, Options& o) {
       ->required();
   app.add_option("-f,--file", o.file,
                  "Text with one sentence per line, UTF-8; blank lines are skipped [standard input]");
-  app.add_option("-n,--top", o.top, "Matches in the table; 0 for all")->check(CLI::NonNegativeNumber);
+  app.add_option("-n,--top", o.top, "Matches in the table; 0 for all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_flag("--json", o.json,
                "Print one JSON object with all sentences in input order instead of a table");
-  app.add_option("-t,--threads", o.threads, "Threads to compute with")->check(CLI::Range(1, 1024));
-  app.add_option("--batch", o.batch, "Sentences computed together")->check(CLI::Range(1, 65536));
-  app.add_option("--max-tokens", o.max_tokens, "Longer sentences are cut")->check(CLI::Range(2, 1 << 20));
-  app.get_formatter()->column_width(36);
-  app.option_defaults();
+  app.add_option("-t,--threads", o.threads, "Threads to compute with")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--batch", o.batch, "Sentences computed together")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-tokens", o.max_tokens, "Longer sentences are cut")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
 }
 
 /// One sentence, or the query, with all that is known of it.

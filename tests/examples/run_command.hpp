@@ -28,11 +28,11 @@ inline CommandResult run_command(const TemporaryDirectory& scratch, const std::s
                                  const std::vector<std::string>& arguments, const std::string& input = "") {
   write_text(scratch / "stdin", input);
   std::string command = quoted(std::string(ATTN_TEST_BINARY_DIR "/examples/") + program);
-  for (const std::string& argument : arguments) command += " " + quoted(argument);
+  for (const std::string& argument : arguments) command.append(" ").append(quoted(argument));
   for (const char* stream : {"<stdin", ">stdout", "2>stderr"}) {
     const std::string text = stream;
     const std::size_t name = text.find("std");
-    command += " " + text.substr(0, name) + quoted((scratch / text.substr(name)).string());
+    command.append(" ").append(text, 0, name).append(quoted((scratch / text.substr(name)).string()));
   }
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(scratch / "stdout"),
