@@ -1,11 +1,15 @@
-// attn/kernels/flash_forward.hpp - fused attention: tiled online softmax, no q_len x kv_len matrix.
+// attn/kernels/flash_forward.hpp - fused attention: tiled online softmax, no
+// q_len x kv_len matrix.
 //
-// FlashAttention-2 (Dao 2023, algorithm 1) for vector registers. How the work is cut:
+// FlashAttention-2 (Dao 2023, algorithm 1) for vector registers. How the work
+// is cut:
 //
-//   task         a few lane groups of one head (or of the heads that share keys)          ForwardPass::run
-//   key tile     scores, softmax and P V of each lane group against up to tile_keys keys  LaneGroup::attend
-//   chunk        16 keys: where masks act and where a lane may take a new maximum LaneGroup::score_chunk
-//   block        a few keys x a few packets of lanes: one pass of the register block      score_block
+//   task         a few lane groups of one head (or of the heads that share
+//   keys)          ForwardPass::run key tile     scores, softmax and P V of
+//   each lane group against up to tile_keys keys  LaneGroup::attend chunk 16
+//   keys: where masks act and where a lane may take a new maximum
+//   LaneGroup::score_chunk block        a few keys x a few packets of lanes:
+//   one pass of the register block      score_block, dot_block
 #pragma once
 #include "attn/kernels/lane_group.hpp"
 
@@ -23,8 +27,9 @@ struct ForwardArguments {
   std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
 };
 
-/// Rows that will be touched soon, asked for a few cache lines at a time: the first touch of a row otherwise stalls the
-/// change to another layout, and one head's rows do not lead the hardware to the next head's.
+/// Rows that will be touched soon, asked for a few cache lines at a time: the
+/// first touch of a row otherwise stalls the change to another layout, and one
+/// head's rows do not lead the hardware to the next head's.
 class WarmUp {
  public:
   template <class T>
@@ -59,16 +64,18 @@ class WarmUp {
   Index offset_ = 0, lines_ = 0;
 };
 
-/// One call: the tasks it is cut into, by shape alone, and the scratch of one task.
-template <class E>
+/// One call: the tasks it is cut into, by shape alone, and the scratch of one
+/// task. Products: LaneProducts, or RowProducts for a handful of rows.
+template <class E, class Products = LaneProducts<Accumulator<E>>>
 class ForwardPass {
   using A = Accumulator<E>;
+  using Group = LaneGroup<Products>;
   using Shape = ForwardShape<A>;
   static constexpr int width = Shape::width;
   static constexpr int lanes = Shape::lanes;
 
  public:
-  using Hooks = typename LaneGroup<A>::Hooks;
+  using Hooks = typename Group::Hooks;
 
   ForwardPass(const ForwardArguments<E>& arguments, const Hooks& hooks)
       : x_(arguments), hooks_(hooks), p_(*hooks.problem) {
@@ -83,7 +90,7 @@ class ForwardPass {
 
   /// Elements of A that one running task needs.
   Index scratch_size() const {
-    return Shape::groups * group_size() + rounded(Shape::tile_keys * lanes) +
+    return Products::max_groups * group_size() + rounded(Shape::tile_keys * lanes) +
            rounded(3 * Shape::tile_keys * widest()) + rounded((lanes + 1) * widest());
   }
 
@@ -96,13 +103,14 @@ class ForwardPass {
                         std::min(task_rows, unit_rows_ - first_row)};
     const Task work{rows, scratch, mode_};
     if (attend(work)) return;
-    // 0 * NaN has reached an output: a key or value that some query does not see holds NaN or Inf.
+    // 0 * NaN has reached an output: a key or value that some query does not
+    // see holds NaN or Inf.
     attend({rows, scratch, {mode_.units, mode_.soft_cap, true}});
   }
 
  private:
-  static constexpr Index task_rows = Shape::task_packets * width;
-  using Mode = typename LaneGroup<A>::Mode;
+  static constexpr Index task_rows = Products::max_rows;
+  using Mode = typename Group::Mode;
   struct Task {
     LaneRows rows;
     A* scratch;
@@ -114,13 +122,13 @@ class ForwardPass {
     return (elements + line - 1) / line * line;
   }
   Index widest() const { return std::max(p_.head_dim, p_.value_dim); }
-  Index group_size() const { return rounded(LaneGroup<A>::scratch_size(p_.head_dim, p_.value_dim)); }
+  Index group_size() const { return rounded(Group::scratch_size(p_.head_dim, p_.value_dim)); }
 
-  /// Runs all keys past the rows of a task and writes the results; false, with nothing written, if they need
-  /// the careful mode and this was not it.
+  /// Runs all keys past the rows of a task and writes the results; false, with
+  /// nothing written, if they need the careful mode and this was not it.
   bool attend(const Task& task) const {
-    LaneGroup<A> groups[as_size(Shape::groups)];
-    A* scores = task.scratch + Shape::groups * group_size();
+    Group groups[as_size(Products::max_groups)];
+    A* scores = task.scratch + Products::max_groups * group_size();
     A* tile = scores + rounded(Shape::tile_keys * lanes);
     A* rows = tile + rounded(3 * Shape::tile_keys * widest());
 
@@ -140,8 +148,7 @@ class ForwardPass {
       A* const strips = tile + Shape::tile_keys * widest();
       const TileRows<A> value_rows =
           values.tile(range.begin, range.size(), strips + Shape::tile_keys * widest());
-      const Strips<A> cut =
-          cut_into_strips<Shape::broadcasts>(value_rows, range.size(), p_.value_dim, strips);
+      const auto cut = Products::prepare_values(value_rows, range.size(), p_.value_dim, strips);
       for (int g = 0; g < count; ++g) {
         warm_up.step(lines);
         groups[g].attend(range, key_rows, cut, hooks_, task.mode, scores);
@@ -156,7 +163,8 @@ class ForwardPass {
     return true;
   }
 
-  /// The output rows of this task, and what the next one (of the same head, or the next head) reads first.
+  /// The output rows of this task, and what the next one (of the same head, or
+  /// the next head) reads first.
   WarmUp coming_rows(const LaneRows& rows) const {
     WarmUp coming;
     if (heads_per_unit_ > 1) return coming;
@@ -178,8 +186,9 @@ class ForwardPass {
     return coming;
   }
 
-  /// Hands the rows of a task to lane groups, in equal numbers of packets; returns how many groups have rows.
-  int begin(const Task& task, LaneGroup<A>* groups, A* gathered) const {
+  /// Hands the rows of a task to lane groups, in equal numbers of packets;
+  /// returns how many groups have rows.
+  int begin(const Task& task, Group* groups, A* gathered) const {
     const Index packets = (task.rows.count + width - 1) / width;
     const auto count = static_cast<int>((packets + Shape::packets - 1) / Shape::packets);
     const bool natural = task.mode.units == ScoreUnits::natural;
@@ -204,7 +213,7 @@ class ForwardPass {
   }
 
   /// Normalises the outputs of a group and writes them to the caller's tensors.
-  void finish(const LaneGroup<A>& group, const Mode& mode, A* gathered) const {
+  void finish(const Group& group, const Mode& mode, A* gathered) const {
     alignas(64) A factors[as_size(lanes)], logsumexps[as_size(lanes)];
     group.finish(mode, x_.sinks, factors, logsumexps);
     const LaneRows& rows = group.rows();
@@ -213,7 +222,7 @@ class ForwardPass {
       A* targets[as_size(width)];
       for (Index i = 0; i < width; ++i)
         targets[i] = first + i < rows.count ? output_row(rows, first + i, gathered + i * widest()) : unused;
-      lanes_to_rows(group.output() + first, lanes, factors + first, p_.value_dim, targets);
+      group.write(first, factors, targets);
       for (Index i = first; i < std::min(first + width, rows.count); ++i)
         deliver(rows, i, targets[i - first], logsumexps[i]);
     }
@@ -224,8 +233,8 @@ class ForwardPass {
     return x_.out.data() + rows.batch * x_.out.stride(0) + rows.head(row) * x_.out.stride(1) +
            rows.query(row) * x_.out.stride(2);
   }
-  /// Where lane_to_rows may write the row: the caller's memory if it is contiguous and of type A, else
-  /// `gathered`.
+  /// Where lane_to_rows may write the row: the caller's memory if it is
+  /// contiguous and of type A, else `gathered`.
   A* output_row(const LaneRows& rows, Index lane, A* gathered) const {
     if constexpr (std::is_same_v<E, A>) {
       if (x_.out.stride(3) == 1 || p_.value_dim == 1) return output_address(rows, lane);

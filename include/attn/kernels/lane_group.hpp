@@ -1,59 +1,23 @@
-// attn/kernels/lane_group.hpp - LaneGroup: a few query rows, one per vector lane, that attend to one key tile
-// at a time.
+// attn/kernels/lane_group.hpp - LaneGroup: a few query rows that attend to one
+// key tile at a time.
 //
-// The lanes of a register are query rows. Queries are packed once, transposed and scaled; keys and values are
-// never packed, they enter as broadcasts. Scores, weights and output all lie as [key or column][lane], so
-// that maximum, sum and rescaling are lane-wise.
+// Scores and weights lie as [key][lane], a lane a query row. Everything between
+// the two products - masks, running maximum and sum, exponentials - is here;
+// the products themselves are LaneProducts or RowProducts.
 #pragma once
 #include <cmath>
 #include <span>
 
+#include "attn/kernels/lane_products.hpp"
 #include "attn/kernels/mask_hooks.hpp"
-#include "attn/kernels/micro.hpp"
-#include "attn/kernels/rows.hpp"
+#include "attn/kernels/row_products.hpp"
 #include "attn/kernels/softmax_state.hpp"
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Sizes of the tiling. The score tile of a lane group (tile_keys x lanes) stays in the first-level cache.
-template <class A>
-struct ForwardShape : BlockShape<A> {
-  using BlockShape<A>::width;
-  using BlockShape<A>::packets;
-  using BlockShape<A>::broadcasts;
-  using BlockShape<A>::lanes;
-  static constexpr int groups = 4;  ///< lane groups that share one pass over a key tile
-  static constexpr Index tile_keys = 128;
-  static constexpr Index chunk_keys = 32;
-  static constexpr Index task_packets = Index{groups} * packets;
-};
-
-/// Scores of `Keys` keys against `Packets` packets of queries: c[j] = start + sum over dim of query[d] * key
-/// j [d]; `highest` takes in the maxima. Rows of queries and scores are `Lanes` apart.
-template <class A, int Packets, int Keys, int Lanes>
-ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcasts<A> keys,
-                               const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores,
-                               A* ATTN_RESTRICT highest) {
-  constexpr int width = packet_width<A>;
-  RegisterBlock<A, Packets, Keys> block;
-  Packet<A> initial[as_size(Packets)];
-  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { initial[m] = load(start + m * width); });
-  block.fill(initial);
-  for (Index d = 0; d < dim; ++d) {
-    block.step(query, keys.data, keys.j_stride);
-    query += Lanes;
-    keys.data += keys.k_stride;
-  }
-  block.store(scores, Lanes);
-  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
-    Packet<A> top = load(highest + m * width);
-    unroll<Keys>([&](auto j) ATTN_LAMBDA_INLINE { top = max(top, block.c[j][m]); });
-    store(highest + m * width, top);
-  });
-}
-
-/// Turns `count` rows of scores into weights 2^(score - maximum), in place, and adds them to the sums.
+/// Turns `count` rows of scores into weights 2^(score - maximum), in place, and
+/// adds them to the sums.
 template <class A, int Packets, int Lanes, ScoreUnits Units>
 ATTN_NOINLINE void exponentiate(Index count, A* ATTN_RESTRICT scores, const A* ATTN_RESTRICT maximum,
                                 A* ATTN_RESTRICT sum) {
@@ -76,7 +40,8 @@ ATTN_NOINLINE void exponentiate(Index count, A* ATTN_RESTRICT scores, const A* A
   unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { store(sum + m * width, total[m]); });
 }
 
-/// The queries that one lane group works on: folded rows of a task (head-major), and which keys they may see.
+/// The queries that one lane group works on: folded rows of a task
+/// (head-major), and which keys they may see.
 struct LaneRows {
   Index batch = 0;
   Index first_head = 0;  ///< head of folded row 0 of the task
@@ -87,7 +52,8 @@ struct LaneRows {
   Index head(Index row) const { return first_head + row / q_len; }
   Index query(Index row) const { return row % q_len; }
 
-  /// f(lane, n, head, query) for each run of lanes [lane, lane + n) that are consecutive queries of one head.
+  /// f(lane, n, head, query) for each run of lanes [lane, lane + n) that are
+  /// consecutive queries of one head.
   template <class F>
   void for_runs(Index begin, Index end, F f) const {
     for (Index lane = begin; lane < end;) {
@@ -98,9 +64,11 @@ struct LaneRows {
   }
 };
 
-/// Up to `lanes` query rows with their packed queries, output accumulators and softmax state.
-template <class A>
+/// Up to `lanes` query rows with their softmax state and the products over
+/// them.
+template <class Products>
 class LaneGroup {
+  using A = typename Products::A;
   using Shape = ForwardShape<A>;
   static constexpr int width = Shape::width;
   static constexpr int lanes = Shape::lanes;
@@ -118,25 +86,20 @@ class LaneGroup {
 
   /// Elements of scratch that place() needs.
   static Index scratch_size(Index head_dim, Index value_dim) {
-    return lanes * (head_dim + value_dim + SoftmaxState<A, lanes>::arrays);
+    return lanes * SoftmaxState<A, lanes>::arrays + Products::scratch_size(head_dim, value_dim);
   }
   void place(A* scratch, Index head_dim, Index value_dim) {
-    query_ = scratch;
-    output_ = query_ + lanes * head_dim;
-    state_ = SoftmaxState<A, lanes>(output_ + lanes * value_dim);
-    head_dim_ = head_dim;
-    value_dim_ = value_dim;
+    state_ = SoftmaxState<A, lanes>(scratch);
+    products_.place(scratch + lanes * SoftmaxState<A, lanes>::arrays, head_dim, value_dim);
   }
 
-  /// Starts on new rows. queries[i] points to the contiguous query of lane i (any query where lane i has no
-  /// row); it is multiplied by `factor`.
+  /// Starts on new rows. queries[i] points to the contiguous query of lane i
+  /// (any query where lane i has no row); it is multiplied by `factor`.
   void begin(const LaneRows& rows, const Hooks& hooks, A factor, const A* const* queries) {
     rows_ = rows;
     packets_ = static_cast<int>((rows.count + width - 1) / width);
-    for (int m = 0; m < packets_; ++m)
-      rows_to_lanes(queries + m * width, head_dim_, factor, query_ + m * width, lanes);
+    products_.begin(queries, rows.count, packets_, factor);
     state_.reset();
-    std::fill(output_, output_ + lanes * value_dim_, A(0));
     find_visible_keys(hooks);
   }
 
@@ -144,9 +107,10 @@ class LaneGroup {
   /// Keys that some lane may see.
   Range visible() const { return visible_; }
 
-  /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes.
-  void attend(Range tile, const TileRows<A>& keys, const Strips<A>& values, const Hooks& hooks,
-              const Mode& mode, A* scores) {
+  /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch
+  /// of tile_keys x lanes.
+  void attend(Range tile, const TileRows<A>& keys, const typename Products::Values& values,
+              const Hooks& hooks, const Mode& mode, A* scores) {
     const Range seen = intersect(visible_, tile);
     if (seen.empty()) return;
     const Coverage coverage = coverage_of(hooks, 0, rows_.count, seen);
@@ -163,12 +127,14 @@ class LaneGroup {
         all, [&](Range run, int first, auto count) { exponentiate_run<count>(run, first, mode.units); });
     if (hooks.weights) edit(all, hooks.weights, hooks);
     for_equal_packets(all, [&](Range run, int first, auto count) {
-      add_values<count>(run, first, values, seen.begin - tile.begin, mode.skip_zeros);
+      products_.template add_values<count>(first, row(run.begin), values, seen.begin - tile.begin + run.begin,
+                                           run.size(), mode.skip_zeros);
     });
   }
 
-  /// Scores of all keys of `tile` at a stage, to scores[key][lane]; for weights, `logsumexps` are the lanes'
-  /// results of a finished pass. Mode: natural units.
+  /// Scores of all keys of `tile` at a stage, to scores[key][lane]; for
+  /// weights, `logsumexps` are the lanes' results of a finished pass. Mode:
+  /// natural units.
   void score_tile(Range tile, const TileRows<A>& keys, const Hooks& hooks, A soft_cap, ScoreStage stage,
                   const A* logsumexps, A* scores) {
     first_key_ = tile.begin;
@@ -177,8 +143,8 @@ class LaneGroup {
     std::fill(ignored, ignored + lanes, A(0));
     with_constant<max_packets>(packets_, [&](auto count) ATTN_LAMBDA_INLINE {
       for_blocks<Shape::broadcasts>(tile.size(), [&](Index k, auto n) ATTN_LAMBDA_INLINE {
-        score_block<A, count, n, lanes>(head_dim_, query_, {keys.data + k * keys.stride, 1, keys.stride},
-                                        state_.start, row(k), ignored);
+        products_.template score<count, n>(0, {keys.data + k * keys.stride, keys.stride}, state_.start,
+                                           row(k), ignored);
       });
     });
     if (stage >= ScoreStage::capped && soft_cap > 0) cap_scores(scores, tile.size() * lanes, soft_cap);
@@ -194,15 +160,12 @@ class LaneGroup {
     exponentiate<A, max_packets, lanes, ScoreUnits::natural>(tile.size(), scores, base, ignored);
   }
 
-  /// Every output is a finite number (and so no NaN of a masked key has come in).
-  bool is_finite() const {
-    const Index size = lanes * value_dim_;
-    Packet<A> poison = broadcast(A(0));  // 0 * x is 0 for finite x, else NaN
-    for (Index i = 0; i < size; i += width) poison = multiply_add(load(output_ + i), broadcast(A(0)), poison);
-    return sum_of_lanes(poison) == A(0);
-  }
+  /// Every output is a finite number (and so no NaN of a masked key has come
+  /// in).
+  bool is_finite() const { return products_.is_finite(); }
 
-  /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is its result.
+  /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is
+  /// its result.
   void finish(const Mode& mode, std::span<const double> sinks, A* factors, A* logsumexps) const {
     for (int i = 0; i < lanes; ++i) {
       factors[i] = state_.sum[i] == A(0) ? A(0) : A(1) / state_.sum[i];
@@ -214,8 +177,11 @@ class LaneGroup {
       logsumexps[i] = with_sink;
     }
   }
-  const A* output() const { return output_; }
-  int packets() const { return packets_; }
+  /// rows[i] = factors[first + i] * output of lane first + i, for one packet of
+  /// lanes.
+  void write(Index first, const A* factors, A* const* rows) const {
+    products_.write(first, factors + first, rows);
+  }
 
  private:
   void find_visible_keys(const Hooks& hooks) {
@@ -249,8 +215,8 @@ class LaneGroup {
     return coverage_of(hooks, 0, rows_.count, {first_key_ + chunk.begin, first_key_ + chunk.end});
   }
 
-  /// Packets [first, first + count) that may see a key of [k, k + n), numbered from the first key of the
-  /// tile.
+  /// Packets [first, first + count) that may see a key of [k, k + n), numbered
+  /// from the first key of the tile.
   struct Packets {
     int first, count;
     friend bool operator==(const Packets&, const Packets&) = default;
@@ -266,15 +232,16 @@ class LaneGroup {
     return {first, std::max(0, last - first + 1)};
   }
 
-  /// f(first, keys, packets) for each block of keys; the same blocks for every pass over the tile.
+  /// f(first, keys, packets) for each block of keys; the same blocks for every
+  /// pass over the tile.
   template <class F>
   ATTN_ALWAYS_INLINE void for_key_blocks(Range keys, F f) const {
     for_blocks<Shape::broadcasts>(
         keys.end, [&](Index k, auto n) ATTN_LAMBDA_INLINE { f(k, n, packets_that_see(k, n)); }, keys.begin);
   }
 
-  /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets
-  /// see.
+  /// f(run, first, std::integral_constant<int, count>) for each longest run of
+  /// keys that the same packets see.
   template <class F>
   void for_equal_packets(Range keys, F f) const {
     if (intersect(common_, {first_key_ + keys.begin, first_key_ + keys.end}).size() == keys.size())
@@ -301,12 +268,10 @@ class LaneGroup {
     alignas(64) A highest[as_size(lanes)];
     std::fill(highest, highest + lanes, masked_score<A>);
     for_key_blocks(chunk, [&](Index k, auto n, Packets active) ATTN_LAMBDA_INLINE {
-      const Broadcasts<A> key{keys.data + (k - chunk.begin) * keys.stride, 1, keys.stride};
+      const TileRows<A> key{keys.data + (k - chunk.begin) * keys.stride, keys.stride};
       with_constant<max_packets>(active.count, [&](auto count) ATTN_LAMBDA_INLINE {
-        if (active.count == 0) return;
-        const int lane = active.first * width;
-        score_block<A, count, n, lanes>(head_dim_, query_ + lane, key, state_.start + lane, row(k) + lane,
-                                        highest + lane);
+        if (active.count > 0)
+          products_.template score<count, n>(active.first, key, state_.start, row(k), highest);
       });
     });
     const bool filters = partial && hooks.filter && chunk_coverage(hooks, chunk) != Coverage::full;
@@ -333,8 +298,8 @@ class LaneGroup {
     for (Index i = 0; i < size; i += width) store(scores + i, mul(up, tanh(mul(load(scores + i), down))));
   }
 
-  /// A score change may mask a pair, by -inf. If it does so whatever the score, a NaN from the key is masked
-  /// as well.
+  /// A score change may mask a pair, by -inf. If it does so whatever the score,
+  /// a NaN from the key is masked as well.
   void change_poisoned_scores(Range chunk, const Hooks& hooks) {
     A* const s = row(chunk.begin);
     const Index size = chunk.size() * lanes;
@@ -346,7 +311,8 @@ class LaneGroup {
       if (!std::isfinite(raw[i]) && s[i] != masked_score<A>) s[i] = raw[i];
   }
 
-  /// Calls one stage of the mask for each run of lanes that are queries of one head.
+  /// Calls one stage of the mask for each run of lanes that are queries of one
+  /// head.
   using Stage = void (*)(const void*, const typename Hooks::Block&, const Problem&);
   void edit(Range keys, Stage stage, const Hooks& hooks) const {
     rows_.for_runs(0, rows_.count, [&](Index lane, Index n, Index head, Index query) {
@@ -368,35 +334,20 @@ class LaneGroup {
     });
   }
 
-  /// Gives lanes whose scores exceed their ceiling a new maximum: what was gathered under the old one is
-  /// rescaled.
+  /// Gives lanes whose scores exceed their ceiling a new maximum: what was
+  /// gathered under the old one is rescaled.
   ATTN_NOINLINE void raise(const A* highest, Index scored, ScoreUnits units) {
     alignas(64) A factor[as_size(lanes)], rise[as_size(lanes)];
     state_.raise(highest, units, factor, rise);
+    products_.rescale(factor, packets_);
+    if (units == ScoreUnits::natural) return;
     for (int m = 0; m < packets_; ++m) {
-      const Packet<A> scale = load(factor + m * width), down = load(rise + m * width);
-      for (Index c = 0; c < value_dim_; ++c) {
-        A* const o = output_ + c * lanes + m * width;
-        store(o, mul(load(o), scale));
-      }
-      if (units == ScoreUnits::natural) continue;
+      const Packet<A> down = load(rise + m * width);
       for (Index k = 0; k < scored; ++k) {
         A* const s = row(k) + m * width;
         store(s, sub(load(s), down));
       }
     }
-  }
-
-  /// Output += weights . values for the keys of a run; `offset` is the first key of this group in the tile.
-  template <int Count>
-  void add_values(Range run, int first, const Strips<A>& values, Index offset, bool skip_zeros) {
-    const A* const weights = row(run.begin) + first * width;
-    for_blocks<Shape::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
-      const Broadcasts<A> v{values.strip(column) + (offset + run.begin) * columns, columns, 1};
-      const auto add =
-          skip_zeros ? accumulate_block<A, Count, columns, true> : accumulate_block<A, Count, columns, false>;
-      add(run.size(), weights, lanes, v, output_ + column * lanes + first * width, lanes);
-    });
   }
 
   template <int Count>
@@ -410,10 +361,8 @@ class LaneGroup {
 
   A* row(Index key) const { return scores_ + key * lanes; }
 
-  A* query_ = nullptr;   // [head_dim][lanes]
-  A* output_ = nullptr;  // [value_dim][lanes]
+  Products products_;
   SoftmaxState<A, lanes> state_;
-  Index head_dim_ = 0, value_dim_ = 0;
   LaneRows rows_;
   int packets_ = 0;
   Range visible_{};  // keys that some lane may see

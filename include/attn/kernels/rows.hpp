@@ -1,5 +1,5 @@
-// attn/kernels/rows.hpp - where a kernel's rows come from and go to: strided sources, and the change between
-// rows in memory and vector lanes.
+// attn/kernels/rows.hpp - where a kernel's rows come from and go to: strided
+// sources, and the change between rows in memory and vector lanes.
 #pragma once
 #include "attn/core/tensor_view.hpp"
 #include "attn/kernels/micro.hpp"
@@ -7,7 +7,8 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Consecutive rows that a kernel can read: contiguous elements of the accumulator type, `stride` apart.
+/// Consecutive rows that a kernel can read: contiguous elements of the
+/// accumulator type, `stride` apart.
 template <class A>
 struct TileRows {
   const A* data;
@@ -24,7 +25,8 @@ void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_s
   }
 }
 
-/// Query, key or value rows of one head as the caller stores them: any element type, any strides.
+/// Query, key or value rows of one head as the caller stores them: any element
+/// type, any strides.
 template <class E>
 struct RowSource {
   using Scalar = Accumulator<E>;
@@ -46,7 +48,8 @@ struct RowSource {
   /// Elements of scratch that tile() needs for `count` rows.
   Index scratch_size(Index count) const { return is_direct() ? 0 : count * dim; }
 
-  /// Rows [first, first + count), converted into `scratch` where they cannot be read in place.
+  /// Rows [first, first + count), converted into `scratch` where they cannot be
+  /// read in place.
   TileRows<Scalar> tile(Index first, Index count, Scalar* scratch) const {
     if constexpr (std::is_same_v<E, Scalar>) {
       if (is_direct()) return {row(first), row_stride};
@@ -56,9 +59,11 @@ struct RowSource {
   }
 };
 
-/// Value rows cut into strips of a few columns, [strip][row][column]: what the register block reads for P V then lies in
-/// one run, whatever the stride of the rows. (Read in place, a strip touches one cache line in each row, and rows a
-/// power of two apart compete for the same few sets of the first-level cache.)
+/// Value rows cut into strips of a few columns, [strip][row][column]: what the
+/// register block reads for P V then lies in one run, whatever the stride of
+/// the rows. (Read in place, a strip touches one cache line in each row, and
+/// rows a power of two apart compete for the same few sets of the first-level
+/// cache.)
 template <class A>
 struct Strips {
   const A* data;
@@ -67,7 +72,8 @@ struct Strips {
   const A* strip(Index column) const { return data + column * rows; }
 };
 
-/// Cuts rows into strips of `Columns`, the last ones of Columns / 2, ... 1, in the order of for_blocks.
+/// Cuts rows into strips of `Columns`, the last ones of Columns / 2, ... 1, in
+/// the order of for_blocks.
 template <int Columns, class A>
 ATTN_NOINLINE Strips<A> cut_into_strips(const TileRows<A>& rows, Index count, Index dim, A* strips) {
   constexpr int together =
@@ -91,8 +97,20 @@ ATTN_NOINLINE Strips<A> cut_into_strips(const TileRows<A>& rows, Index count, In
   return {strips, count};
 }
 
-/// Turns packet_width rows of contiguous elements into one packet column: to[c * lanes + i] = factor *
-/// rows[i][c].
+/// No NaN and no infinity among `size` elements.
+template <class A>
+bool all_finite(const A* data, Index size) {
+  constexpr int width = packet_width<A>;
+  Packet<A> poison = broadcast(A(0));  // 0 * x is 0 for finite x, else NaN
+  Index i = 0;
+  for (; i + width <= size; i += width) poison = multiply_add(load(data + i), broadcast(A(0)), poison);
+  A rest = sum_of_lanes(poison);
+  for (; i < size; ++i) rest += data[i] * A(0);
+  return rest == A(0);
+}
+
+/// Turns packet_width rows of contiguous elements into one packet column: to[c
+/// * lanes + i] = factor * rows[i][c].
 template <class A>
 void rows_to_lanes(const A* const* rows, Index dim, A factor, A* to, Index lanes) {
   constexpr int width = packet_width<A>;

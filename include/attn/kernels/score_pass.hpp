@@ -1,13 +1,14 @@
-// attn/kernels/score_pass.hpp - the scores or weights of all pairs, as a matrix, from the fused kernel's own
-// pieces.
+// attn/kernels/score_pass.hpp - the scores or weights of all pairs, as a
+// matrix, from the fused kernel's own pieces.
 #pragma once
 #include "attn/kernels/flash_forward.hpp"
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Writes scores [batch, num_heads, q_len, kv_len] at a stage. arguments.logsumexp holds the results of a
-/// finished pass (read for ScoreStage::weights only); arguments.v and arguments.out are not touched.
+/// Writes scores [batch, num_heads, q_len, kv_len] at a stage.
+/// arguments.logsumexp holds the results of a finished pass (read for
+/// ScoreStage::weights only); arguments.v and arguments.out are not touched.
 template <class E>
 class ScorePass {
   using A = Accumulator<E>;
@@ -16,7 +17,7 @@ class ScorePass {
   static constexpr Index width = Shape::width;
 
  public:
-  using Hooks = typename LaneGroup<A>::Hooks;
+  using Hooks = typename LaneGroup<LaneProducts<A>>::Hooks;
 
   ScorePass(const ForwardArguments<E>& arguments, const Hooks& hooks, ScoreStage stage,
             const TensorView<A, 4>& scores)
@@ -25,7 +26,7 @@ class ScorePass {
   Index task_count() const { return p_.batch * p_.num_heads * groups(); }
   /// Elements of A that one running task needs.
   Index scratch_size() const {
-    return LaneGroup<A>::scratch_size(p_.head_dim, 0) + lanes * p_.head_dim +
+    return LaneGroup<LaneProducts<A>>::scratch_size(p_.head_dim, 0) + lanes * p_.head_dim +
            (2 * lanes + p_.head_dim) * Shape::tile_keys + 64;
   }
 
@@ -33,12 +34,12 @@ class ScorePass {
     const Index first = task % groups() * lanes, head = task / groups() % p_.num_heads;
     const LaneRows rows{task / groups() / p_.num_heads, head, p_.q_len, first,
                         std::min(lanes, p_.q_len - first)};
-    A* const gathered = scratch + LaneGroup<A>::scratch_size(p_.head_dim, 0);
+    A* const gathered = scratch + LaneGroup<LaneProducts<A>>::scratch_size(p_.head_dim, 0);
     A* const scores = gathered + lanes * p_.head_dim;
     A* const transposed = scores + lanes * Shape::tile_keys;
     A* const key_rows = transposed + lanes * Shape::tile_keys;
 
-    LaneGroup<A> group;
+    LaneGroup<LaneProducts<A>> group;
     group.place(scratch, p_.head_dim, 0);
     const RowSource<E> queries(x_.q, rows.batch, head), keys(x_.k, rows.batch, p_.kv_head(head));
     const A* query_rows[as_size(lanes)];

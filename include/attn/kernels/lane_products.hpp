@@ -1,0 +1,123 @@
+// attn/kernels/lane_products.hpp - LaneProducts: Q K^T and P V with one query
+// row per vector lane.
+//
+// Queries are packed once, transposed and scaled; keys and values are never
+// transposed, they enter as broadcasts. Scores, weights and output all lie as
+// [key or column][lane], so that maximum, sum and rescaling are lane-wise.
+#pragma once
+#include "attn/kernels/forward_shape.hpp"
+#include "attn/kernels/rows.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// Scores of `Keys` keys against `Packets` packets of queries: c[j] = start +
+/// sum over dim of query[d] * key j [d]; `highest` takes in the maxima. Rows of
+/// queries and scores are `Lanes` apart.
+template <class A, int Packets, int Keys, int Lanes>
+ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcasts<A> keys,
+                               const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores,
+                               A* ATTN_RESTRICT highest) {
+  constexpr int width = packet_width<A>;
+  RegisterBlock<A, Packets, Keys> block;
+  Packet<A> initial[as_size(Packets)];
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { initial[m] = load(start + m * width); });
+  block.fill(initial);
+  for (Index d = 0; d < dim; ++d) {
+    block.step(query, keys.data, keys.j_stride);
+    query += Lanes;
+    keys.data += keys.k_stride;
+  }
+  block.store(scores, Lanes);
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+    Packet<A> top = load(highest + m * width);
+    unroll<Keys>([&](auto j) ATTN_LAMBDA_INLINE { top = max(top, block.c[j][m]); });
+    store(highest + m * width, top);
+  });
+}
+
+/// The products of one lane group. (RowProducts has the same members, for a
+/// handful of rows.)
+template <class T>
+class LaneProducts {
+  using Shape = ForwardShape<T>;
+  static constexpr int width = Shape::width;
+  static constexpr int lanes = Shape::lanes;
+
+ public:
+  using A = T;
+  using Values = Strips<A>;                                       ///< how P V wants the values of a tile
+  static constexpr Index max_rows = Shape::task_packets * width;  ///< of one task
+  static constexpr int max_groups = Shape::groups;  ///< lane groups that share a task's key tiles
+
+  static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }
+  static Index value_scratch_size(Index value_dim) { return Shape::tile_keys * value_dim; }
+  void place(A* scratch, Index head_dim, Index value_dim) {
+    query_ = scratch;
+    output_ = query_ + lanes * head_dim;
+    head_dim_ = head_dim;
+    value_dim_ = value_dim;
+  }
+
+  /// queries[i] is the contiguous query of lane i; every lane of `packets`
+  /// packets has one.
+  void begin(const A* const* queries, Index, int packets, A factor) {
+    for (int m = 0; m < packets; ++m)
+      rows_to_lanes(queries + m * width, head_dim_, factor, query_ + m * width, lanes);
+    std::fill(output_, output_ + lanes * value_dim_, A(0));
+  }
+
+  static Values prepare_values(const TileRows<A>& rows, Index count, Index value_dim, A* scratch) {
+    return cut_into_strips<Shape::broadcasts>(rows, count, value_dim, scratch);
+  }
+
+  /// scores[j][lane] = start[lane] + query . key j for Keys keys and the lanes
+  /// of Count packets, from packet `first` on; `highest` takes in the maxima.
+  template <int Count, int Keys>
+  ATTN_ALWAYS_INLINE void score(int first, const TileRows<A>& keys, const A* start, A* scores,
+                                A* highest) const {
+    const int lane = first * width;
+    score_block<A, Count, Keys, lanes>(head_dim_, query_ + lane, {keys.data, 1, keys.stride}, start + lane,
+                                       scores + lane, highest + lane);
+  }
+
+  /// output += weights . values for keys [key, key + count) of the values;
+  /// weights[k][lane] from key on.
+  template <int Count>
+  void add_values(int first, const A* weights, const Values& values, Index key, Index count,
+                  bool skip_zeros) {
+    const int lane = first * width;
+    for_blocks<Shape::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
+      const Broadcasts<A> v{values.strip(column) + key * columns, columns, 1};
+      const auto add =
+          skip_zeros ? accumulate_block<A, Count, columns, true> : accumulate_block<A, Count, columns, false>;
+      add(count, weights + lane, lanes, v, output_ + column * lanes + lane, lanes);
+    });
+  }
+
+  /// Multiplies the output of every lane by its factor.
+  void rescale(const A* factors, int packets) {
+    for (int m = 0; m < packets; ++m) {
+      const Packet<A> scale = load(factors + m * width);
+      for (Index c = 0; c < value_dim_; ++c) {
+        A* const o = output_ + c * lanes + m * width;
+        store(o, mul(load(o), scale));
+      }
+    }
+  }
+
+  bool is_finite() const { return all_finite(output_, lanes * value_dim_); }
+
+  /// rows[i] = factors * output of lane first + i, for one packet of lanes.
+  void write(Index first, const A* factors, A* const* rows) const {
+    lanes_to_rows(output_ + first, lanes, factors, value_dim_, rows);
+  }
+
+ private:
+  A* query_ = nullptr;   // [head_dim][lanes]
+  A* output_ = nullptr;  // [value_dim][lanes]
+  Index head_dim_ = 0, value_dim_ = 0;
+};
+
+}  // namespace kernels
+ATTN_NAMESPACE_END
