@@ -1,15 +1,11 @@
-// attn/kernels/flash_forward.hpp - fused attention: tiled online softmax, no
-// q_len x kv_len matrix.
+// attn/kernels/flash_forward.hpp - fused attention: tiled online softmax, no q_len x kv_len matrix.
 //
-// FlashAttention-2 (Dao 2023, algorithm 1) for vector registers. How the work
-// is cut:
+// FlashAttention-2 (Dao 2023, algorithm 1) for vector registers. How the work is cut:
 //
-//   task         a few lane groups of one head (or of the heads that share
-//   keys)          ForwardPass::run key tile     scores, softmax and P V of
-//   each lane group against up to tile_keys keys  LaneGroup::attend chunk 16
-//   keys: where masks act and where a lane may take a new maximum
-//   LaneGroup::score_chunk block        a few keys x a few packets of lanes:
-//   one pass of the register block      score_block, dot_block
+//   task      a few lane groups of one head (or of the heads that share keys)          ForwardPass::run
+//   key tile  scores, softmax and P V of each lane group against up to tile_keys keys  LaneGroup::attend
+//   chunk     where masks act and where a lane may take a new maximum                  LaneGroup::score_chunk
+//   block     a few keys x a few packets of lanes: one pass of the register block      score_block, dot_block
 #pragma once
 #include "attn/kernels/lane_group.hpp"
 
@@ -27,9 +23,8 @@ struct ForwardArguments {
   std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
 };
 
-/// Rows that will be touched soon, asked for a few cache lines at a time: the
-/// first touch of a row otherwise stalls the change to another layout, and one
-/// head's rows do not lead the hardware to the next head's.
+/// Rows that will be touched soon, asked for a few cache lines at a time: the first touch of a row otherwise
+/// stalls the change to another layout, and one head's rows do not lead the hardware to the next head's.
 class WarmUp {
  public:
   template <class T>
@@ -64,8 +59,8 @@ class WarmUp {
   Index offset_ = 0, lines_ = 0;
 };
 
-/// One call: the tasks it is cut into, by shape alone, and the scratch of one
-/// task. Products: LaneProducts, or RowProducts for a handful of rows.
+/// One call: the tasks it is cut into, by shape alone, and the scratch of one task. Products: LaneProducts,
+/// or RowProducts for a handful of rows.
 template <class E, class Products = LaneProducts<Accumulator<E>>>
 class ForwardPass {
   using A = Accumulator<E>;
@@ -103,8 +98,7 @@ class ForwardPass {
                         std::min(task_rows, unit_rows_ - first_row)};
     const Task work{rows, scratch, mode_};
     if (attend(work)) return;
-    // 0 * NaN has reached an output: a key or value that some query does not
-    // see holds NaN or Inf.
+    // 0 * NaN has reached an output: a key or value that some query does not see holds NaN or Inf.
     attend({rows, scratch, {mode_.units, mode_.soft_cap, true}});
   }
 
@@ -124,8 +118,8 @@ class ForwardPass {
   Index widest() const { return std::max(p_.head_dim, p_.value_dim); }
   Index group_size() const { return rounded(Group::scratch_size(p_.head_dim, p_.value_dim)); }
 
-  /// Runs all keys past the rows of a task and writes the results; false, with
-  /// nothing written, if they need the careful mode and this was not it.
+  /// Runs all keys past the rows of a task and writes the results; false, with nothing written, if they need
+  /// the careful mode and this was not it.
   bool attend(const Task& task) const {
     Group groups[as_size(Products::max_groups)];
     A* scores = task.scratch + Products::max_groups * group_size();
@@ -163,8 +157,7 @@ class ForwardPass {
     return true;
   }
 
-  /// The output rows of this task, and what the next one (of the same head, or
-  /// the next head) reads first.
+  /// The output rows of this task, and what the next one (of the same head, or the next head) reads first.
   WarmUp coming_rows(const LaneRows& rows) const {
     WarmUp coming;
     if (heads_per_unit_ > 1) return coming;
@@ -186,8 +179,7 @@ class ForwardPass {
     return coming;
   }
 
-  /// Hands the rows of a task to lane groups, in equal numbers of packets;
-  /// returns how many groups have rows.
+  /// Hands the rows of a task to lane groups, in equal numbers of packets; returns how many groups have rows.
   int begin(const Task& task, Group* groups, A* gathered) const {
     const Index packets = (task.rows.count + width - 1) / width;
     const auto count = static_cast<int>((packets + Shape::packets - 1) / Shape::packets);
@@ -233,8 +225,8 @@ class ForwardPass {
     return x_.out.data() + rows.batch * x_.out.stride(0) + rows.head(row) * x_.out.stride(1) +
            rows.query(row) * x_.out.stride(2);
   }
-  /// Where lane_to_rows may write the row: the caller's memory if it is
-  /// contiguous and of type A, else `gathered`.
+  /// Where lane_to_rows may write the row: the caller's memory if it is contiguous and of type A, else
+  /// `gathered`.
   A* output_row(const LaneRows& rows, Index lane, A* gathered) const {
     if constexpr (std::is_same_v<E, A>) {
       if (x_.out.stride(3) == 1 || p_.value_dim == 1) return output_address(rows, lane);

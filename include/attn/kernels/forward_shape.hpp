@@ -5,8 +5,7 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Sizes of the tiling. The score tile of a lane group (tile_keys x lanes)
-/// stays in the first-level cache.
+/// Sizes of the tiling. The score tile of a lane group (tile_keys x lanes) stays in the first-level cache.
 template <class A>
 struct ForwardShape : BlockShape<A> {
   using BlockShape<A>::width;

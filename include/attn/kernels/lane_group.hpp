@@ -1,9 +1,8 @@
 // attn/kernels/lane_group.hpp - LaneGroup: a few query rows that attend to one
 // key tile at a time.
 //
-// Scores and weights lie as [key][lane], a lane a query row. Everything between
-// the two products - masks, running maximum and sum, exponentials - is here;
-// the products themselves are LaneProducts or RowProducts.
+// Scores and weights lie as [key][lane], a lane a query row. Everything between the two products - masks,
+// running maximum and sum, exponentials - is here; the products themselves are LaneProducts or RowProducts.
 #pragma once
 #include <cmath>
 #include <span>
@@ -16,8 +15,7 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Turns `count` rows of scores into weights 2^(score - maximum), in place, and
-/// adds them to the sums.
+/// Turns `count` rows of scores into weights 2^(score - maximum), in place, and adds them to the sums.
 template <class A, int Packets, int Lanes, ScoreUnits Units>
 ATTN_NOINLINE void exponentiate(Index count, A* ATTN_RESTRICT scores, const A* ATTN_RESTRICT maximum,
                                 A* ATTN_RESTRICT sum) {
@@ -40,8 +38,7 @@ ATTN_NOINLINE void exponentiate(Index count, A* ATTN_RESTRICT scores, const A* A
   unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { store(sum + m * width, total[m]); });
 }
 
-/// The queries that one lane group works on: folded rows of a task
-/// (head-major), and which keys they may see.
+/// The queries that one lane group works on: folded rows of a task (head-major), and which keys they may see.
 struct LaneRows {
   Index batch = 0;
   Index first_head = 0;  ///< head of folded row 0 of the task
@@ -52,8 +49,7 @@ struct LaneRows {
   Index head(Index row) const { return first_head + row / q_len; }
   Index query(Index row) const { return row % q_len; }
 
-  /// f(lane, n, head, query) for each run of lanes [lane, lane + n) that are
-  /// consecutive queries of one head.
+  /// f(lane, n, head, query) for each run of lanes [lane, lane + n) that are consecutive queries of one head.
   template <class F>
   void for_runs(Index begin, Index end, F f) const {
     for (Index lane = begin; lane < end;) {
@@ -64,8 +60,7 @@ struct LaneRows {
   }
 };
 
-/// Up to `lanes` query rows with their softmax state and the products over
-/// them.
+/// Up to `lanes` query rows with their softmax state and the products over them.
 template <class Products>
 class LaneGroup {
   using A = typename Products::A;
@@ -93,8 +88,8 @@ class LaneGroup {
     products_.place(scratch + lanes * SoftmaxState<A, lanes>::arrays, head_dim, value_dim);
   }
 
-  /// Starts on new rows. queries[i] points to the contiguous query of lane i
-  /// (any query where lane i has no row); it is multiplied by `factor`.
+  /// Starts on new rows. queries[i] points to the contiguous query of lane i (any query where lane i has no
+  /// row); it is multiplied by `factor`.
   void begin(const LaneRows& rows, const Hooks& hooks, A factor, const A* const* queries) {
     rows_ = rows;
     packets_ = static_cast<int>((rows.count + width - 1) / width);
@@ -107,8 +102,7 @@ class LaneGroup {
   /// Keys that some lane may see.
   Range visible() const { return visible_; }
 
-  /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch
-  /// of tile_keys x lanes.
+  /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes.
   void attend(Range tile, const TileRows<A>& keys, const typename Products::Values& values,
               const Hooks& hooks, const Mode& mode, A* scores) {
     const Range seen = intersect(visible_, tile);
@@ -132,9 +126,8 @@ class LaneGroup {
     });
   }
 
-  /// Scores of all keys of `tile` at a stage, to scores[key][lane]; for
-  /// weights, `logsumexps` are the lanes' results of a finished pass. Mode:
-  /// natural units.
+  /// Scores of all keys of `tile` at a stage, to scores[key][lane]; for weights, `logsumexps` are the lanes'
+  /// results of a finished pass. Mode: natural units.
   void score_tile(Range tile, const TileRows<A>& keys, const Hooks& hooks, A soft_cap, ScoreStage stage,
                   const A* logsumexps, A* scores) {
     first_key_ = tile.begin;
@@ -160,12 +153,10 @@ class LaneGroup {
     exponentiate<A, max_packets, lanes, ScoreUnits::natural>(tile.size(), scores, base, ignored);
   }
 
-  /// Every output is a finite number (and so no NaN of a masked key has come
-  /// in).
+  /// Every output is a finite number (and so no NaN of a masked key has come in).
   bool is_finite() const { return products_.is_finite(); }
 
-  /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is
-  /// its result.
+  /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is its result.
   void finish(const Mode& mode, std::span<const double> sinks, A* factors, A* logsumexps) const {
     for (int i = 0; i < lanes; ++i) {
       factors[i] = state_.sum[i] == A(0) ? A(0) : A(1) / state_.sum[i];
@@ -177,8 +168,7 @@ class LaneGroup {
       logsumexps[i] = with_sink;
     }
   }
-  /// rows[i] = factors[first + i] * output of lane first + i, for one packet of
-  /// lanes.
+  /// rows[i] = factors[first + i] * output of lane first + i, for one packet of lanes.
   void write(Index first, const A* factors, A* const* rows) const {
     products_.write(first, factors + first, rows);
   }
@@ -215,8 +205,8 @@ class LaneGroup {
     return coverage_of(hooks, 0, rows_.count, {first_key_ + chunk.begin, first_key_ + chunk.end});
   }
 
-  /// Packets [first, first + count) that may see a key of [k, k + n), numbered
-  /// from the first key of the tile.
+  /// Packets [first, first + count) that may see a key of [k, k + n), numbered from the first key of the
+  /// tile.
   struct Packets {
     int first, count;
     friend bool operator==(const Packets&, const Packets&) = default;
@@ -232,16 +222,15 @@ class LaneGroup {
     return {first, std::max(0, last - first + 1)};
   }
 
-  /// f(first, keys, packets) for each block of keys; the same blocks for every
-  /// pass over the tile.
+  /// f(first, keys, packets) for each block of keys; the same blocks for every pass over the tile.
   template <class F>
   ATTN_ALWAYS_INLINE void for_key_blocks(Range keys, F f) const {
     for_blocks<Shape::broadcasts>(
         keys.end, [&](Index k, auto n) ATTN_LAMBDA_INLINE { f(k, n, packets_that_see(k, n)); }, keys.begin);
   }
 
-  /// f(run, first, std::integral_constant<int, count>) for each longest run of
-  /// keys that the same packets see.
+  /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets
+  /// see.
   template <class F>
   void for_equal_packets(Range keys, F f) const {
     if (intersect(common_, {first_key_ + keys.begin, first_key_ + keys.end}).size() == keys.size())
@@ -298,8 +287,8 @@ class LaneGroup {
     for (Index i = 0; i < size; i += width) store(scores + i, mul(up, tanh(mul(load(scores + i), down))));
   }
 
-  /// A score change may mask a pair, by -inf. If it does so whatever the score,
-  /// a NaN from the key is masked as well.
+  /// A score change may mask a pair, by -inf. If it does so whatever the score, a NaN from the key is masked
+  /// as well.
   void change_poisoned_scores(Range chunk, const Hooks& hooks) {
     A* const s = row(chunk.begin);
     const Index size = chunk.size() * lanes;
@@ -311,8 +300,7 @@ class LaneGroup {
       if (!std::isfinite(raw[i]) && s[i] != masked_score<A>) s[i] = raw[i];
   }
 
-  /// Calls one stage of the mask for each run of lanes that are queries of one
-  /// head.
+  /// Calls one stage of the mask for each run of lanes that are queries of one head.
   using Stage = void (*)(const void*, const typename Hooks::Block&, const Problem&);
   void edit(Range keys, Stage stage, const Hooks& hooks) const {
     rows_.for_runs(0, rows_.count, [&](Index lane, Index n, Index head, Index query) {
@@ -334,8 +322,8 @@ class LaneGroup {
     });
   }
 
-  /// Gives lanes whose scores exceed their ceiling a new maximum: what was
-  /// gathered under the old one is rescaled.
+  /// Gives lanes whose scores exceed their ceiling a new maximum: what was gathered under the old one is
+  /// rescaled.
   ATTN_NOINLINE void raise(const A* highest, Index scored, ScoreUnits units) {
     alignas(64) A factor[as_size(lanes)], rise[as_size(lanes)];
     state_.raise(highest, units, factor, rise);

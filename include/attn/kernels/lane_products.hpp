@@ -1,9 +1,9 @@
 // attn/kernels/lane_products.hpp - LaneProducts: Q K^T and P V with one query
 // row per vector lane.
 //
-// Queries are packed once, transposed and scaled; keys and values are never
-// transposed, they enter as broadcasts. Scores, weights and output all lie as
-// [key or column][lane], so that maximum, sum and rescaling are lane-wise.
+// Queries are packed once, transposed and scaled; keys and values are never transposed, they enter as
+// broadcasts. Scores, weights and output all lie as [key or column][lane], so that maximum, sum and rescaling
+// are lane-wise.
 #pragma once
 #include "attn/kernels/forward_shape.hpp"
 #include "attn/kernels/rows.hpp"
@@ -11,9 +11,8 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Scores of `Keys` keys against `Packets` packets of queries: c[j] = start +
-/// sum over dim of query[d] * key j [d]; `highest` takes in the maxima. Rows of
-/// queries and scores are `Lanes` apart.
+/// Scores of `Keys` keys against `Packets` packets of queries: c[j] = start + sum over dim of query[d] * key
+/// j [d]; `highest` takes in the maxima. Rows of queries and scores are `Lanes` apart.
 template <class A, int Packets, int Keys, int Lanes>
 ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcasts<A> keys,
                                const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores,
@@ -36,8 +35,7 @@ ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcas
   });
 }
 
-/// The products of one lane group. (RowProducts has the same members, for a
-/// handful of rows.)
+/// The products of one lane group. (RowProducts has the same members, for a handful of rows.)
 template <class T>
 class LaneProducts {
   using Shape = ForwardShape<T>;
@@ -59,8 +57,7 @@ class LaneProducts {
     value_dim_ = value_dim;
   }
 
-  /// queries[i] is the contiguous query of lane i; every lane of `packets`
-  /// packets has one.
+  /// queries[i] is the contiguous query of lane i; every lane of `packets` packets has one.
   void begin(const A* const* queries, Index, int packets, A factor) {
     for (int m = 0; m < packets; ++m)
       rows_to_lanes(queries + m * width, head_dim_, factor, query_ + m * width, lanes);
@@ -71,8 +68,8 @@ class LaneProducts {
     return cut_into_strips<Shape::broadcasts>(rows, count, value_dim, scratch);
   }
 
-  /// scores[j][lane] = start[lane] + query . key j for Keys keys and the lanes
-  /// of Count packets, from packet `first` on; `highest` takes in the maxima.
+  /// scores[j][lane] = start[lane] + query . key j for Keys keys and the lanes of Count packets, from packet
+  /// `first` on; `highest` takes in the maxima.
   template <int Count, int Keys>
   ATTN_ALWAYS_INLINE void score(int first, const TileRows<A>& keys, const A* start, A* scores,
                                 A* highest) const {
@@ -81,8 +78,7 @@ class LaneProducts {
                                        scores + lane, highest + lane);
   }
 
-  /// output += weights . values for keys [key, key + count) of the values;
-  /// weights[k][lane] from key on.
+  /// output += weights . values for keys [key, key + count) of the values; weights[k][lane] from key on.
   template <int Count>
   void add_values(int first, const A* weights, const Values& values, Index key, Index count,
                   bool skip_zeros) {

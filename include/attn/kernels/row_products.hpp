@@ -1,10 +1,9 @@
 // attn/kernels/row_products.hpp - RowProducts: Q K^T and P V for a handful of
 // query rows, as in decoding.
 //
-// With one query row per lane most lanes would be empty. Here the lanes run
-// along head_dim (scores: dot products) and value_dim (output), keys and values
-// are read as they lie, once for all rows, and scores take the place that lane
-// products give them, so that everything between the two products is shared.
+// With one query row per lane most lanes would be empty. Here the lanes run along head_dim (scores: dot
+// products) and value_dim (output), keys and values are read as they lie, once for all rows, and scores take
+// the place that lane products give them, so that everything between the two products is shared.
 #pragma once
 #include "attn/kernels/forward_shape.hpp"
 #include "attn/kernels/rows.hpp"
@@ -12,9 +11,8 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// scores[j * row_stride + r] = start[r] + row r of queries . key j, for Rows
-/// rows and Keys keys; `highest` takes in the maxima. Rows of `queries` lie dim
-/// apart.
+/// scores[j * row_stride + r] = start[r] + row r of queries . key j, for Rows rows and Keys keys; `highest`
+/// takes in the maxima. Rows of `queries` lie dim apart.
 template <class A, int Rows, int Keys>
 ATTN_NOINLINE void dot_block(Index dim, const A* ATTN_RESTRICT queries, const TileRows<A>& keys,
                              const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores, Index row_stride,
@@ -43,9 +41,8 @@ ATTN_NOINLINE void dot_block(Index dim, const A* ATTN_RESTRICT queries, const Ti
   });
 }
 
-/// output[r][column] += sum over k < count of weights[k * weight_stride + r] *
-/// values[k][column], for Packets packets of columns. SkipZeros: a weight of 0
-/// adds nothing even if the value is NaN or infinite.
+/// output[r][column] += sum over k < count of weights[k * weight_stride + r] * values[k][column], for Packets
+/// packets of columns. SkipZeros: a weight of 0 adds nothing even if the value is NaN or infinite.
 template <class A, int Rows, int Packets, bool SkipZeros>
 ATTN_NOINLINE void add_weighted_rows(Index count, const A* ATTN_RESTRICT weights, Index weight_stride,
                                      TileRows<A> values, A* ATTN_RESTRICT output, Index output_stride) {

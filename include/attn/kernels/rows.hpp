@@ -7,8 +7,7 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Consecutive rows that a kernel can read: contiguous elements of the
-/// accumulator type, `stride` apart.
+/// Consecutive rows that a kernel can read: contiguous elements of the accumulator type, `stride` apart.
 template <class A>
 struct TileRows {
   const A* data;
@@ -25,8 +24,7 @@ void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_s
   }
 }
 
-/// Query, key or value rows of one head as the caller stores them: any element
-/// type, any strides.
+/// Query, key or value rows of one head as the caller stores them: any element type, any strides.
 template <class E>
 struct RowSource {
   using Scalar = Accumulator<E>;
@@ -48,8 +46,7 @@ struct RowSource {
   /// Elements of scratch that tile() needs for `count` rows.
   Index scratch_size(Index count) const { return is_direct() ? 0 : count * dim; }
 
-  /// Rows [first, first + count), converted into `scratch` where they cannot be
-  /// read in place.
+  /// Rows [first, first + count), converted into `scratch` where they cannot be read in place.
   TileRows<Scalar> tile(Index first, Index count, Scalar* scratch) const {
     if constexpr (std::is_same_v<E, Scalar>) {
       if (is_direct()) return {row(first), row_stride};
@@ -59,11 +56,9 @@ struct RowSource {
   }
 };
 
-/// Value rows cut into strips of a few columns, [strip][row][column]: what the
-/// register block reads for P V then lies in one run, whatever the stride of
-/// the rows. (Read in place, a strip touches one cache line in each row, and
-/// rows a power of two apart compete for the same few sets of the first-level
-/// cache.)
+/// Value rows cut into strips of a few columns, [strip][row][column]: what the register block reads for P V
+/// then lies in one run, whatever the stride of the rows. (Read in place, a strip touches one cache line in
+/// each row, and rows a power of two apart compete for the same few sets of the first-level cache.)
 template <class A>
 struct Strips {
   const A* data;
@@ -72,8 +67,7 @@ struct Strips {
   const A* strip(Index column) const { return data + column * rows; }
 };
 
-/// Cuts rows into strips of `Columns`, the last ones of Columns / 2, ... 1, in
-/// the order of for_blocks.
+/// Cuts rows into strips of `Columns`, the last ones of Columns / 2, ... 1, in the order of for_blocks.
 template <int Columns, class A>
 ATTN_NOINLINE Strips<A> cut_into_strips(const TileRows<A>& rows, Index count, Index dim, A* strips) {
   constexpr int together =
@@ -109,8 +103,8 @@ bool all_finite(const A* data, Index size) {
   return rest == A(0);
 }
 
-/// Turns packet_width rows of contiguous elements into one packet column: to[c
-/// * lanes + i] = factor * rows[i][c].
+/// Turns packet_width rows of contiguous elements into one packet column: to[c * lanes + i] = factor *
+/// rows[i][c].
 template <class A>
 void rows_to_lanes(const A* const* rows, Index dim, A factor, A* to, Index lanes) {
   constexpr int width = packet_width<A>;

@@ -6,9 +6,8 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Writes scores [batch, num_heads, q_len, kv_len] at a stage.
-/// arguments.logsumexp holds the results of a finished pass (read for
-/// ScoreStage::weights only); arguments.v and arguments.out are not touched.
+/// Writes scores [batch, num_heads, q_len, kv_len] at a stage. arguments.logsumexp holds the results of a
+/// finished pass (read for ScoreStage::weights only); arguments.v and arguments.out are not touched.
 template <class E>
 class ScorePass {
   using A = Accumulator<E>;

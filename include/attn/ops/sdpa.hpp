@@ -17,33 +17,29 @@
 
 ATTN_NAMESPACE_BEGIN
 
-/// How attention is computed; the mask, which says what is computed, is an
-/// argument of its own.
+/// How attention is computed; the mask, which says what is computed, is an argument of its own.
 struct SdpaOptions {
   std::optional<double> scale{};  ///< multiplies q.k; default 1 / sqrt(head_dim)
   double soft_cap = 0;            ///< scores become soft_cap * tanh(score / soft_cap); 0: none
-  /// One score per query head that takes part in the softmax's denominator only
-  /// (Xiao et al. 2023, "Efficient streaming language models with attention
-  /// sinks", section 3.2, in the form without value); empty: none. Borrowed.
+  /// One score per query head that takes part in the softmax's denominator only (Xiao et al. 2023, "Efficient
+  /// streaming language models with attention sinks", section 3.2, in the form without value); empty: none.
+  /// Borrowed.
   std::span<const double> sinks{};
-  /// Key position of query 0, one for all or one per batch entry. Default 0 if
-  /// q_len == kv_len; must be given if the lengths differ and the mask uses
-  /// positions: kv_len - q_len for decoding, 0 to align top-left.
+  /// Key position of query 0, one for all or one per batch entry. Default 0 if q_len == kv_len; must be given
+  /// if the lengths differ and the mask uses positions: kv_len - q_len for decoding, 0 to align top-left.
   std::optional<QueryOffset> query_offset{};
   ExecutorRef executor{};          ///< default: the calling thread
   Workspace* workspace = nullptr;  ///< default: scratch is allocated in the call
 };
 
-/// out [..., q_len, value_dim] and logsumexp [..., q_len], the natural
-/// logarithm of the sum over exp(score) of each row, -inf where a query sees no
-/// key. Leading axes as in q.
+/// out [..., q_len, value_dim] and logsumexp [..., q_len], the natural logarithm of the sum over exp(score)
+/// of each row, -inf where a query sees no key. Leading axes as in q.
 template <class Out, class LogSumExp>
 struct AttentionWithLogSumExp {
   Out out;
   LogSumExp logsumexp;
 };
-/// out [..., q_len, value_dim] and weights [..., q_len, kv_len]. Leading axes
-/// as in q.
+/// out [..., q_len, value_dim] and weights [..., q_len, kv_len]. Leading axes as in q.
 template <class Out, class Weights>
 struct AttentionWithWeights {
   Out out;
@@ -86,11 +82,11 @@ Problem sdpa_problem(const TensorView<const T, 4>& q, const TensorView<const T, 
                   .head_dim = q.extent(3),
                   .value_dim = v.extent(3),
                   .offset = options.query_offset.value_or(QueryOffset(0))};
-  check(options.query_offset || p.q_len == p.kv_len || !uses_positions<M>, "sdpa: q ", q, " and k ", k,
-        " differ in length and the mask uses positions: set "
-        "options.query_offset, the key position of query 0 "
-        "(kv_len - q_len = ",
-        p.kv_len - p.q_len, " for decoding, 0 to align top-left)");
+  check(
+      options.query_offset || p.q_len == p.kv_len || !uses_positions<M>, "sdpa: q ", q, " and k ", k,
+      " differ in length and the mask uses positions: set options.query_offset, the key position of query 0 "
+      "(kv_len - q_len = ",
+      p.kv_len - p.q_len, " for decoding, 0 to align top-left)");
   const auto offsets = static_cast<Index>(p.offset.per_batch().size());
   check(p.offset.per_batch().data() == nullptr || offsets == p.batch, "sdpa: options.query_offset has ",
         offsets, " values for a batch of ", p.batch);
@@ -182,19 +178,15 @@ auto read_only(const X& x) {
 
 }  // namespace detail
 
-/// out = softmax(scale * q.k^T, changed by the mask) . v for every batch entry
-/// and head, fused: no score matrix.
+/// out = softmax(scale * q.k^T, changed by the mask) . v for every batch entry and head, fused: no score
+/// matrix.
 ///
-/// q [..., q_len, head_dim], k [..., kv_len, head_dim], v [..., kv_len,
-/// value_dim], out [..., q_len, value_dim]; the leading axes are [batch,
-/// heads], [heads] or none. Fewer key-value heads than query heads means
-/// grouped-query attention: query head h reads key-value head h / (heads /
-/// kv_heads). Any strides. A query that sees no key gives 0. With a workspace
-/// that has served this shape once, nothing is allocated. Source: Vaswani et
-/// al. 2017, "Attention is all you need", equation 1; Dao 2023,
-/// "FlashAttention-2".
-/// @throws ShapeError if the extents, the mask or the options do not fit
-/// together.
+/// q [..., q_len, head_dim], k [..., kv_len, head_dim], v [..., kv_len, value_dim], out [..., q_len,
+/// value_dim]; the leading axes are [batch, heads], [heads] or none. Fewer key-value heads than query heads
+/// means grouped-query attention: query head h reads key-value head h / (heads / kv_heads). Any strides. A
+/// query that sees no key gives 0. With a workspace that has served this shape once, nothing is allocated.
+/// Source: Vaswani et al. 2017, "Attention is all you need", equation 1; Dao 2023, "FlashAttention-2".
+/// @throws ShapeError if the extents, the mask or the options do not fit together.
 /// @throws std::invalid_argument if out overlaps an input.
 template <class Q, class K, class V, WritableTensor O, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>>
@@ -203,8 +195,7 @@ void sdpa_into(const Q& q, const K& k, const V& v, O&& out, const M& mask = {},
   detail::SdpaCall<ElementOf<Q>, M>(q, k, v, as_bhld(as_view(out)), mask, options).run({});
 }
 
-/// As sdpa_into, and the logsumexp [..., q_len] of each row (float for 16-bit
-/// inputs).
+/// As sdpa_into, and the logsumexp [..., q_len] of each row (float for 16-bit inputs).
 template <class Q, class K, class V, WritableTensor O, WritableTensor L, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>> &&
       std::same_as<Accumulator<ElementOf<Q>>, ElementOf<L>>
@@ -217,8 +208,7 @@ void sdpa_with_logsumexp_into(const Q& q, const K& k, const V& v, O&& out, L&& l
   call.run(rows);
 }
 
-/// As sdpa_into; returns out: a Matrix for rank 2, else a Tensor of the rank of
-/// q.
+/// As sdpa_into; returns out: a Matrix for rank 2, else a Tensor of the rank of q.
 template <class Q, class K, class V, Mask M = NoMask>
   requires AttentionInputs<Q, K, V>
 [[nodiscard]] auto sdpa(const Q& q, const K& k, const V& v, const M& mask = {},
@@ -228,8 +218,8 @@ template <class Q, class K, class V, Mask M = NoMask>
   return out;
 }
 
-/// As sdpa, with the logsumexp of each row: a Tensor with the leading axes of
-/// q. The bits of out are those of sdpa.
+/// As sdpa, with the logsumexp of each row: a Tensor with the leading axes of q. The bits of out are those of
+/// sdpa.
 template <class Q, class K, class V, Mask M = NoMask>
   requires AttentionInputs<Q, K, V>
 [[nodiscard]] auto sdpa_with_logsumexp(const Q& q, const K& k, const V& v, const M& mask = {},
@@ -244,10 +234,9 @@ template <class Q, class K, class V, Mask M = NoMask>
   return AttentionWithLogSumExp<decltype(out), decltype(logsumexp)>{std::move(out), std::move(logsumexp)};
 }
 
-/// As sdpa_into, and the scores [..., q_len, kv_len] of all pairs at a stage,
-/// by default the weights of the softmax (before weight changes such as
-/// dropout). Costs O(q_len * kv_len) memory; the bits of out are those of
-/// sdpa_into.
+/// As sdpa_into, and the scores [..., q_len, kv_len] of all pairs at a stage, by default the weights of the
+/// softmax (before weight changes such as dropout). Costs O(q_len * kv_len) memory; the bits of out are those
+/// of sdpa_into.
 template <class Q, class K, class V, WritableTensor O, WritableTensor W, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>> &&
       std::same_as<Accumulator<ElementOf<Q>>, ElementOf<W>>
@@ -265,8 +254,8 @@ void sdpa_with_weights_into(const Q& q, const K& k, const V& v, O&& out, W&& wei
   call.run({logsumexp.data(), {p.batch, p.num_heads, p.q_len}}, scores, stage);
 }
 
-/// As sdpa, with the scores of all pairs at a stage: weights [..., q_len,
-/// kv_len], a Matrix for rank 2, else a Tensor.
+/// As sdpa, with the scores of all pairs at a stage: weights [..., q_len, kv_len], a Matrix for rank 2, else
+/// a Tensor.
 template <class Q, class K, class V, Mask M = NoMask>
   requires AttentionInputs<Q, K, V>
 [[nodiscard]] auto sdpa_with_weights(const Q& q, const K& k, const V& v, const M& mask = {},
