@@ -1,5 +1,4 @@
-// attn/kernels/lane_group.hpp - LaneGroup: a few query rows that attend to one
-// key tile at a time.
+// attn/kernels/lane_group.hpp - LaneGroup: a few query rows that attend to one key tile at a time.
 //
 // Scores and weights lie as [key][lane], a lane a query row. Everything between the two products - masks,
 // running maximum and sum, exponentials - is here; the products themselves are LaneProducts or RowProducts.

@@ -1,5 +1,4 @@
-// attn/kernels/lane_products.hpp - LaneProducts: Q K^T and P V with one query
-// row per vector lane.
+// attn/kernels/lane_products.hpp - LaneProducts: Q K^T and P V with one query row per vector lane.
 //
 // Queries are packed once, transposed and scaled; keys and values are never transposed, they enter as
 // broadcasts. Scores, weights and output all lie as [key or column][lane], so that maximum, sum and rescaling

@@ -1,5 +1,4 @@
-// attn/kernels/row_products.hpp - RowProducts: Q K^T and P V for a handful of
-// query rows, as in decoding.
+// attn/kernels/row_products.hpp - RowProducts: Q K^T and P V for a handful of query rows, as in decoding.
 //
 // With one query row per lane most lanes would be empty. Here the lanes run along head_dim (scores: dot
 // products) and value_dim (output), keys and values are read as they lie, once for all rows, and scores take
