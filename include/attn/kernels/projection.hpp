@@ -1,9 +1,9 @@
 // attn/kernels/projection.hpp - y = x W^T on a packed W: the register block with output features as lanes.
 //
-// W [out, in] is packed once into panels of a few packets of features, [panel][in][feature]. Tokens enter as
-// broadcasts and are read where they lie. The work is cut as in Goto and van de Geijn 2008, "Anatomy of
-// high-performance matrix multiplication": a slice of `depth` inputs of one panel stays in the first-level
-// cache while a block of tokens, which stays in the second, passes by.
+// W [out, in] is packed once into panels of a few packets of features, [panel][in][feature]. Tokens enter as broadcasts
+// and are read where they lie. A block of tokens, which stays in the second-level cache, meets one panel after the
+// other (Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication"); up to `depth` inputs go
+// into one pass over the outputs.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -18,8 +18,8 @@ namespace kernels {
 /// Sizes of the blocking.
 template <class A>
 struct ProjectionShape : BlockShape<A> {
-  static constexpr Index depth = 256;
-  static constexpr Index tokens = 192;
+  static constexpr Index depth = 512;
+  static constexpr Index tokens = 96;
 };
 
 /// W^T in panels, with the bias: features beyond `out` are zero.
@@ -80,13 +80,26 @@ struct ProjectionArguments {
   Epilogue<A> epilogue = nullptr;  ///< null: none
 };
 
-/// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum, where start is y
-/// itself.
+/// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice of inputs starts
+/// at the bias, and the residual where there is one; later ones at y.
 template <class A, int Packets, int Tokens>
 ATTN_NOINLINE void project_block(Index depth, const A* ATTN_RESTRICT panel, const A* ATTN_RESTRICT x,
-                                 Index x_stride, A* ATTN_RESTRICT y, Index y_stride) {
+                                 Index x_stride, const A* bias, Rows<const A> start, A* y, Index y_stride) {
+  constexpr int width = packet_width<A>;
   RegisterBlock<A, Packets, Tokens> block;
-  block.load(y, y_stride);
+  if (bias == nullptr) {
+    block.load(y, y_stride);
+  } else {
+    Packet<A> b[as_size(Packets)];
+    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { b[m] = load(bias + m * width); });
+    block.fill(b);
+    if (start.data != nullptr)
+      unroll<Tokens>([&](auto t) ATTN_LAMBDA_INLINE {
+        unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+          block.c[t][m] = add(block.c[t][m], load(start.row(t) + m * width));
+        });
+      });
+  }
   for (Index i = 0; i < depth; ++i) {
     block.step(panel, x, x_stride);
     panel += BlockShape<A>::lanes;
@@ -117,7 +130,6 @@ class Projection {
     const Index block = task / panel_groups_, group = task % panel_groups_, panels = weight_.panel_count();
     const Range tokens{block * Shape::tokens, std::min((block + 1) * Shape::tokens, x_.tokens)};
     const Range range{panels * group / panel_groups_, panels * (group + 1) / panel_groups_};
-    for (Index panel = range.begin; panel < range.end; ++panel) start(panel, tokens);
     Index first = 0;
     do {
       const Index depth = std::min(Shape::depth, weight_.in() - first);
@@ -131,31 +143,25 @@ class Projection {
   /// Features of a panel that exist.
   Index features(Index panel) const { return std::min(lanes, weight_.out() - panel * lanes); }
 
-  void start(Index panel, Range tokens) const {
-    const A* const bias = weight_.bias(panel);
-    const Index column = panel * lanes, count = features(panel);
-    for (Index t = tokens.begin; t < tokens.end; ++t) {
-      A* const y = x_.y.row(t) + column;
-      if (x_.residual.data == nullptr) {
-        std::copy(bias, bias + count, y);
-      } else {
-        const A* const residual = x_.residual.row(t) + column;
-        for (Index i = 0; i < count; ++i) y[i] = residual[i] + bias[i];
-      }
-    }
-  }
-
   void add_slice(Index panel, Range tokens, Index first, Index depth, A* scratch) const {
     const Index column = panel * lanes, count = features(panel);
     const auto packets = static_cast<int>((count + width - 1) / width);
     const bool whole = count % width == 0;  // else a row's last packet would run into the next feature or row
     Rows<A> y{x_.y.row(tokens.begin) + column, x_.y.stride};
-    if (!whole) y = to_scratch(y, tokens.size(), count, scratch);
+    Rows<const A> residual{};
+    if (x_.residual.data != nullptr) residual = {x_.residual.row(tokens.begin) + column, x_.residual.stride};
+    if (!whole) {
+      y = to_scratch(first > 0 ? Rows<const A>{y.data, y.stride} : residual, tokens.size(), count, scratch);
+      if (residual.data != nullptr) residual = {y.data, y.stride};
+    }
     const A* const weights = weight_.panel(panel, first);
+    const A* const bias = first == 0 ? weight_.bias(panel) : nullptr;
     const A* const x = x_.x.row(tokens.begin) + first;
     with_constant<Shape::packets>(packets, [&](auto p) ATTN_LAMBDA_INLINE {
       for_blocks<Shape::broadcasts>(tokens.size(), [&](Index t, auto n) ATTN_LAMBDA_INLINE {
-        project_block<A, p, n>(depth, weights, x + t * x_.x.stride, x_.x.stride, y.row(t), y.stride);
+        const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
+        project_block<A, p, n>(depth, weights, x + t * x_.x.stride, x_.x.stride, bias, start, y.row(t),
+                               y.stride);
       });
     });
     const bool last = first + depth >= weight_.in() && x_.epilogue != nullptr;
@@ -165,9 +171,11 @@ class Projection {
     }
   }
 
-  static Rows<A> to_scratch(const Rows<A>& y, Index tokens, Index count, A* scratch) {
+  /// Rows of `lanes` elements that begin with the given ones, or with nothing.
+  static Rows<A> to_scratch(const Rows<const A>& rows, Index tokens, Index count, A* scratch) {
     std::fill(scratch, scratch + tokens * lanes, A(0));
-    for (Index t = 0; t < tokens; ++t) std::copy(y.row(t), y.row(t) + count, scratch + t * lanes);
+    for (Index t = 0; t < tokens && rows.data != nullptr; ++t)
+      std::copy(rows.row(t), rows.row(t) + count, scratch + t * lanes);
     return {scratch, lanes};
   }
 
