@@ -27,7 +27,8 @@ inline std::string quoted(const std::string& argument) {
 inline CommandResult run_command(const TemporaryDirectory& scratch, const std::string& program,
                                  const std::vector<std::string>& arguments, const std::string& input = "") {
   write_text(scratch / "stdin", input);
-  std::string command = quoted(std::string(ATTN_TEST_BINARY_DIR "/examples/") + program);
+  std::string command = ATTN_TEST_EMULATOR;
+  command.append(quoted(std::string(ATTN_TEST_BINARY_DIR "/examples/") + program));
   for (const std::string& argument : arguments) command.append(" ").append(quoted(argument));
   for (const char* stream : {"<stdin", ">stdout", "2>stderr"}) {
     const std::string text = stream;
