@@ -113,7 +113,11 @@ void print_build() {
 #else
   std::printf("g++ %d", __GNUC__);
 #endif
+#if defined(EIGEN_VERSION_STRING)  // since Eigen 5
+  std::printf(", Eigen %s\n", EIGEN_VERSION_STRING);
+#else
   std::printf(", Eigen %d.%d.%d\n", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION);
+#endif
 }
 
 }  // namespace
