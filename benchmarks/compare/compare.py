@@ -229,7 +229,9 @@ def main():
     options = arguments()
     plan = json.loads((HERE / "workloads.json").read_text())
     if options.join:
+        order = [entry["name"] for entry in plan["workloads"]]
         rows = [row for path in options.join for row in json.loads(path.read_text())]
+        rows.sort(key=lambda row: order.index(row["workload"]))
     else:
         rows = measure_all(options, plan)
     if not rows:
