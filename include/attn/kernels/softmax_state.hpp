@@ -83,9 +83,10 @@ struct SoftmaxState {
     });
   }
 
-  /// Natural logarithm of the sum over e^score; -inf for a lane that has seen no key.
+  /// Natural logarithm of the sum over e^score; -inf for a lane that has seen no key,
+  /// NaN where a score was NaN.
   A logsumexp(int lane, ScoreUnits units) const {
-    if (ceiling[lane] == masked_score<A>) return masked_score<A>;
+    if (sum[lane] == A(0)) return masked_score<A>;
     const A max = units == ScoreUnits::natural ? maximum[lane] : maximum[lane] * static_cast<A>(ln_2);
     return max + std::log(sum[lane]);
   }

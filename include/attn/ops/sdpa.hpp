@@ -92,17 +92,20 @@ Problem sdpa_problem(const TensorView<const T, 4>& q, const TensorView<const T, 
         offsets, " values for a batch of ", p.batch);
   check(options.sinks.empty() || static_cast<Index>(options.sinks.size()) == p.num_heads,
         "sdpa: options.sinks has ", options.sinks.size(), " values for ", p.num_heads, " query heads");
-  check<std::invalid_argument>(options.soft_cap >= 0, "sdpa: options.soft_cap ", options.soft_cap,
-                               " must not be negative");
+  check<std::invalid_argument>(options.soft_cap >= 0 && std::isfinite(options.soft_cap),
+                               "sdpa: options.soft_cap ", options.soft_cap,
+                               " must be a finite number and not negative");
   mask_validate(mask, p);
   return p;
 }
 
+/// `result` is written while `other` is still read, or is itself a result.
 template <class T, int Rank>
-void check_no_overlap(const char* name, const AddressRange& out, const TensorView<T, Rank>& input) {
-  const AddressRange in = address_range(input);
-  check<std::invalid_argument>(out.end <= in.begin || in.end <= out.begin, "sdpa: out overlaps ", name, " ",
-                               input);
+void check_no_overlap(const char* name, const AddressRange& result, const char* other_name,
+                      const TensorView<T, Rank>& other) {
+  const AddressRange in = address_range(other);
+  check<std::invalid_argument>(result.end <= in.begin || in.end <= result.begin, "sdpa: ", name, " overlaps ",
+                               other_name, " ", other);
 }
 
 /// A finished check of everything: what the kernels need.
@@ -129,16 +132,25 @@ struct SdpaCall {
     const Dims<4> wanted{problem.batch, problem.num_heads, problem.q_len, problem.value_dim};
     check(out.extents() == wanted, "sdpa: out ", out, " should be ", wanted, " for q ", arguments.q,
           " and v ", arguments.v);
-    const AddressRange range = address_range(out);
-    check_no_overlap("q", range, arguments.q);
-    check_no_overlap("k", range, arguments.k);
-    check_no_overlap("v", range, arguments.v);
+    check_separate_from_inputs("out", address_range(out));
+  }
+
+  void check_separate_from_inputs(const char* name, const AddressRange& result) const {
+    check_no_overlap(name, result, "q", arguments.q);
+    check_no_overlap(name, result, "k", arguments.k);
+    check_no_overlap(name, result, "v", arguments.v);
+  }
+  /// A result beside out must not touch an input, nor out.
+  void check_separate(const char* name, const AddressRange& result) const {
+    check_separate_from_inputs(name, result);
+    check_no_overlap(name, result, "out", arguments.out);
   }
 
   /// Runs the fused kernel, and the score kernel where scores are wanted.
   void run(const TensorView<Accumulator<T>, 3>& logsumexp, const TensorView<Accumulator<T>, 4>& scores = {},
            ScoreStage stage = ScoreStage::weights) {
     using A = Accumulator<T>;
+    if (problem.batch * problem.num_heads * problem.q_len == 0) return;
     Workspace local;
     Workspace& workspace = options.workspace != nullptr ? *options.workspace : local;
     const typename kernels::ForwardPass<T>::Hooks hooks(mask, problem);
@@ -187,7 +199,7 @@ auto read_only(const X& x) {
 /// query that sees no key gives 0. With a workspace that has served this shape once, nothing is allocated.
 /// Source: Vaswani et al. 2017, "Attention is all you need", equation 1; Dao 2023, "FlashAttention-2".
 /// @throws ShapeError if the extents, the mask or the options do not fit together.
-/// @throws std::invalid_argument if out overlaps an input.
+/// @throws std::invalid_argument if out overlaps an input, or soft_cap is negative or not finite.
 template <class Q, class K, class V, WritableTensor O, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>>
 void sdpa_into(const Q& q, const K& k, const V& v, O&& out, const M& mask = {},
@@ -205,6 +217,7 @@ void sdpa_with_logsumexp_into(const Q& q, const K& k, const V& v, O&& out, L&& l
   const auto rows = detail::as_bhl(as_view(logsumexp));
   const Dims<3> wanted{call.problem.batch, call.problem.num_heads, call.problem.q_len};
   check(rows.extents() == wanted, "sdpa_with_logsumexp_into: logsumexp ", rows, " should be ", wanted);
+  call.check_separate("logsumexp", address_range(rows));
   call.run(rows);
 }
 
@@ -248,6 +261,7 @@ void sdpa_with_weights_into(const Q& q, const K& k, const V& v, O&& out, W&& wei
   const Problem& p = call.problem;
   const Dims<4> wanted{p.batch, p.num_heads, p.q_len, p.kv_len};
   check(scores.extents() == wanted, "sdpa_with_weights_into: weights ", scores, " should be ", wanted);
+  call.check_separate("weights", address_range(scores));
   Workspace local;
   Workspace::Frame frame(options.workspace != nullptr ? *options.workspace : local);
   const std::span<A> logsumexp = frame.template take<A>(p.batch * p.num_heads * p.q_len);
