@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attn/masks/window.hpp"
 #include "attn/ops/heads.hpp"
 #include "attn/ops/sdpa.hpp"
 #include "masks.hpp"
@@ -76,8 +77,6 @@ class Attention {
         k_(c.at("in.K"), c.attribute<Index>("kv_num_heads", 0)),
         v_(c.at("in.V"), c.attribute<Index>("kv_num_heads", 0)),
         y_(q_, v_) {
-    if (c.attribute<Index>("left_window_size", -1) >= 0 || c.attribute<Index>("right_window_size", -1) >= 0)
-      throw Skip{"Attention with a window"};
     Index past = 0;
     if (c.has("in.past_key")) {
       past = c.at("in.past_key").shape()[2];
@@ -95,9 +94,8 @@ class Attention {
   }
 
   void run(Comparison& out) {
-    const bool is_causal = case_.attribute<int>("is_causal", 0) != 0;
     with_tensor_mask([&](const auto& tensor_mask) {
-      with_also(tensor_mask, is_causal ? std::optional(attn::Causal{}) : std::nullopt, [&](const auto& mask) {
+      with_position_mask(tensor_mask, [&](const auto& mask) {
         const auto padding = lengths_.empty() ? std::nullopt : std::optional(attn::KeyPadding{lengths_});
         with_also(mask, padding, [&](const auto& all) { attend(all, out); });
       });
@@ -119,6 +117,18 @@ class Attention {
       bias.pad_keys(kv_len, static_cast<T>(-std::numeric_limits<float>::infinity()));
       f(attn::AdditiveBias(bias.view()));
     }
+  }
+
+  /// A causal window is one that ends at the query.
+  template <class M, class F>
+  void with_position_mask(const M& mask, F f) const {
+    const bool is_causal = case_.attribute<int>("is_causal", 0) != 0;
+    const Index left = case_.attribute<Index>("left_window_size", -1);
+    const Index right = case_.attribute<Index>("right_window_size", -1);
+    if (left >= 0 || right >= 0)
+      with_also(mask, std::optional(attn::SlidingWindow{.left = left, .right = is_causal ? 0 : right}), f);
+    else
+      with_also(mask, is_causal ? std::optional(attn::Causal{}) : std::nullopt, f);
   }
 
   template <class M>

@@ -39,5 +39,6 @@ std::vector<Kind> torch_feed_forward_kinds();
 std::vector<Kind> torch_sdpa_kinds();
 std::vector<Kind> torch_transformer_kinds();
 std::vector<Kind> transformers_bert_kinds();
+std::vector<Kind> transformers_encoder_decoder_kinds();
 
 }  // namespace attn_conformance

@@ -62,4 +62,18 @@ class PairValues {
   attn::Dims<4> extents_{1, 1, 1, 1};
 };
 
+/// Tokens of each row of an attention mask [batch, len], which must be ones followed by zeros.
+inline std::vector<Index> prefix_lengths(const StoredTensor& mask) {
+  const auto ones = mask.view<std::int64_t, 2>();
+  std::vector<Index> lengths;
+  for (Index b = 0; b < ones.extent(0); ++b) {
+    Index length = 0;
+    while (length < ones.extent(1) && ones(b, length) == 1) ++length;
+    for (Index i = length; i < ones.extent(1); ++i)
+      if (ones(b, i) != 0) throw Skip{"an attention mask with padding before tokens"};
+    lengths.push_back(length);
+  }
+  return lengths;
+}
+
 }  // namespace attn_conformance

@@ -1,4 +1,5 @@
-// PyTorch's functions on all elements or rows of a tensor: activations, softmax, norms; and position vectors.
+// PyTorch's functions on all elements or rows of a tensor: activations, softmax, norms; and what encodes positions.
+#include "attn/masks/alibi.hpp"
 #include "attn/ops/activation.hpp"
 #include "attn/ops/norm.hpp"
 #include "attn/ops/positions.hpp"
@@ -32,6 +33,22 @@ auto rms_norm(const Case& c, const auto& x) {
   return attn::rms_norm(x, c.at("w.weight").get<T, 1>(), {.eps = c.attribute("eps", 1e-6)});
 }
 
+/// The slopes, and the bias as it changes scores of 0.
+template <class T>
+void alibi(const Case& c, Comparison& out) {
+  const Index num_heads = c.config.at("heads");
+  const attn::Alibi mask(num_heads);
+  const std::vector<double>& slopes = mask.slopes();
+  out.expect("slopes", TensorView<const double, 1>(slopes, {num_heads}));
+  Tensor<T, 3> bias({num_heads, c.at("out.bias").shape()[1], c.at("out.bias").shape()[2]});
+  const attn::Problem problem{.num_heads = num_heads, .q_len = bias.extent(1), .kv_len = bias.extent(2)};
+  for (Index head = 0; head < num_heads; ++head)
+    for (attn::Position q = 0; q < problem.q_len; ++q)
+      for (attn::Position k = 0; k < problem.kv_len; ++k)
+        bias(head, q, k) = attn::mask_score(mask, T(0), {0, head, q, k}, problem);
+  out.expect("bias", bias);
+}
+
 }  // namespace
 
 std::vector<Kind> torch_elementwise_kinds() {
@@ -55,6 +72,8 @@ std::vector<Kind> torch_elementwise_kinds() {
                                  out.expect("pe", attn::sinusoidal_positions<T>(c.config.at("positions"),
                                                                                 c.config.at("d")));
                                }),
+      make_kind<float, double>("alibi_bias",
+                               []<class T>(const Case& c, Comparison& out) { alibi<T>(c, out); }),
       map_kind("rms_norm", [](const Case& c, const auto& x) { return rms_norm(c, x); }),
   };
 }

@@ -6,20 +6,6 @@
 namespace attn_conformance {
 namespace {
 
-/// Tokens of each row of an attention mask [batch, len], which must be ones followed by zeros.
-std::vector<Index> lengths_of(const StoredTensor& mask) {
-  const auto ones = mask.view<std::int64_t, 2>();
-  std::vector<Index> lengths;
-  for (Index b = 0; b < ones.extent(0); ++b) {
-    Index length = 0;
-    while (length < ones.extent(1) && ones(b, length) == 1) ++length;
-    for (Index i = length; i < ones.extent(1); ++i)
-      if (ones(b, i) != 0) throw Skip{"an attention mask with padding before tokens"};
-    lengths.push_back(length);
-  }
-  return lengths;
-}
-
 template <class T>
 void run_bert(const Case& c, Comparison& out) {
   const attn::BertEncoder<T> model(attn::bert_config(c.config, c.name), c.tensors.under("w."));
@@ -28,8 +14,8 @@ void run_bert(const Case& c, Comparison& out) {
   for (Index i = 0; i < model.config().num_layers; ++i) request.attention_layers.push_back(i);
   attn::BertOptions options;
   options.padded_rows = attn::PaddedRows::compute;  // as transformers does
-  const auto details = model.forward_with_details(c.tensors.view<std::int64_t, 2>("in.ids"),
-                                                  lengths_of(c.at("in.attention_mask")), request, options);
+  const auto details = model.forward_with_details(
+      c.tensors.view<std::int64_t, 2>("in.ids"), prefix_lengths(c.at("in.attention_mask")), request, options);
   out.note_deep_stack();
   out.expect("main", details.last_hidden_state);
   for (std::size_t i = 0; i < details.hidden_states.size(); ++i)
