@@ -8,6 +8,7 @@
 #include <span>
 
 #include "attn/core/tensor.hpp"
+#include "attn/masks/score_block.hpp"
 #include "attn/ops/heads.hpp"
 #include "attn/ops/sdpa.hpp"
 
@@ -26,38 +27,59 @@ struct AttendArguments {
 
 /// A mask that knows all keys but the last `extra`, which every query sees with their score unchanged.
 template <Mask M>
-struct WithExtraKeys {
+class WithExtraKeys {
+ public:
   static constexpr bool uses_positions = attn::uses_positions<M>;
-  const M& mask;
-  Index extra;
+  /// Borrows the mask.
+  WithExtraKeys(const M& mask, Index extra) : mask_(mask), extra_(extra) {}
 
-  Problem inner(Problem p) const {
-    p.kv_len -= extra;
-    return p;
-  }
   bool allows(const Site& s, const Problem& p) const {
-    return s.k >= p.kv_len - extra || mask_allows(mask, s, inner(p));
+    return s.k >= p.kv_len - extra_ || mask_allows(mask_, s, inner(p));
   }
   template <std::floating_point A>
   A score(A value, const Site& s, const Problem& p) const requires ChangesScores<M> {
-    return s.k >= p.kv_len - extra ? value : mask_score(mask, value, s, inner(p));
+    return s.k >= p.kv_len - extra_ ? value : mask_score(mask_, value, s, inner(p));
   }
   template <std::floating_point A>
   A weight(A value, const Site& s, const Problem& p) const requires ChangesWeights<M> {
-    return s.k >= p.kv_len - extra ? value : mask_weight(mask, value, s, inner(p));
+    return s.k >= p.kv_len - extra_ ? value : mask_weight(mask_, value, s, inner(p));
   }
   Range key_range(const Tile& t, const Problem& p) const {
-    const Range range = mask_key_range(mask, t, inner(p));
-    return {range.empty() ? p.kv_len - extra : range.begin, p.kv_len};
+    const Range range = mask_key_range(mask_, t, inner(p));
+    return {range.empty() ? p.kv_len - extra_ : range.begin, p.kv_len};
   }
   Coverage coverage(const Tile& t, const Problem& p) const {
-    const Index own = p.kv_len - extra;
+    const Index own = p.kv_len - extra_;
     Tile known = t;
     known.k = {std::min(t.k.begin, own), std::min(t.k.end, own)};
-    const Coverage covered = known.k.empty() ? Coverage::full : mask_coverage(mask, known, inner(p));
+    const Coverage covered = known.k.empty() ? Coverage::full : mask_coverage(mask_, known, inner(p));
     return covered == Coverage::none && t.k.end > own ? Coverage::partial : covered;
   }
-  void validate(const Problem& p) const { mask_validate(mask, inner(p)); }
+  void validate(const Problem& p) const { mask_validate(mask_, inner(p)); }
+  // The block forms hand the caller's keys to the mask's own.
+  template <class Block>
+  void filter(const Block& block, const Problem& p) const {
+    if (const Block known = known_keys(block, p); known.keys > 0) filter_scores(mask_, known, inner(p));
+  }
+  template <class Block>
+    requires ChangesScores<M>
+  void change_scores(const Block& block, const Problem& p) const {
+    if (const Block known = known_keys(block, p); known.keys > 0) attn::change_scores(mask_, known, inner(p));
+  }
+
+ private:
+  template <class Block>
+  Block known_keys(Block block, const Problem& p) const {
+    block.keys = static_cast<Position>(std::min<Index>(block.keys, p.kv_len - extra_ - block.k));
+    return block;
+  }
+  Problem inner(Problem p) const {
+    p.kv_len -= extra_;
+    return p;
+  }
+
+  const M& mask_;
+  Index extra_;
 };
 
 namespace detail {
@@ -65,7 +87,7 @@ namespace detail {
 template <class T, Mask M, class F>
 void with_extra_keys(const AttendArguments<T>& a, const M& mask, F f) {
   if (a.extra_keys > 0)
-    f(WithExtraKeys<M>{mask, a.extra_keys});
+    f(WithExtraKeys<M>(mask, a.extra_keys));
   else
     f(mask);
 }
