@@ -45,5 +45,6 @@ int main() {
   const attn::MultiHeadAttention<float> mha = repeat_heads(mqa, 8);
   const float difference = (mqa.forward(tokens) - mha.forward(tokens)).cwiseAbs().maxCoeff();
   std::printf("MQA against MHA with repeated heads: %.1e\n", static_cast<double>(difference));
-  return difference < 1e-5F && attn::parameter_count(mha) == Index{4} * 512 * 513 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return difference < 1e-5F && attn::parameter_count(mha) == Index{4} * 512 * 513 ? EXIT_SUCCESS
+                                                                                  : EXIT_FAILURE;
 }
