@@ -188,9 +188,9 @@ ATTN_ALWAYS_INLINE P polynomial(const P& x, const P& accumulated, double next, R
 
 }  // namespace detail
 
-/// 2^x for x <= 16, lane by lane: relative error below 2e-7 (float) or 4e-16 (double). Exactly 0 from -127
-/// (-1023) down, -inf included, so masked scores need no branch; NaN stays NaN. x = n + f: 2^f by a
-/// polynomial fitted with value 1 at f = 0, 2^n by adding n to the exponent bits.
+/// 2^x for x <= 16, lane by lane: relative error below 2e-7 (float) or 4e-16 (double) from -126 (-1022) up,
+/// between 0 and the smallest normal number below. Exactly 0 for -inf, so masked scores need no branch; NaN
+/// stays NaN. x = n + f: 2^f by a polynomial, 2^n by adding n to the exponent bits.
 template <class P>
 ATTN_ALWAYS_INLINE P exp2(const P& x) {
   using T = ScalarOf<P>;
