@@ -259,6 +259,14 @@ TYPED_TEST(MaskFault, B21_ASinkTakesPartInTheDenominatorOnly) {
   this->expect_logsumexp(Numbers{{0.5, 0.5}}, attn::KeepMask(none), {.sinks = sinks});
 }
 
+TYPED_TEST(MaskFault, B21_ASinkOfMinusInfinityIsNoSinkEvenForARowThatSeesNothing) {
+  const std::array<double, 1> sinks{-inf};
+  this->expect(unmasked, attn::NoMask{}, {.sinks = sinks});
+  const Flags none = Flags::Constant(1, 4, false);
+  this->expect(Numbers::Zero(2, 2), attn::KeepMask(none), {.sinks = sinks});
+  this->expect_logsumexp(Numbers{{-inf, -inf}}, attn::KeepMask(none), {.sinks = sinks});
+}
+
 // Every row sees only keys 64 to 149, all with one score.
 template <class T, attn::Mask M>
 void expect_mean_of_visible_values(const M& mask, double score) {

@@ -163,7 +163,8 @@ class LaneGroup {
       if (sinks.empty() || i >= rows_.count) continue;
       const A sink = static_cast<A>(sinks[static_cast<std::size_t>(rows_.head(rows_.first_row + i))]);
       const A with_sink = log_add(logsumexps[i], sink);
-      factors[i] *= std::exp(logsumexps[i] - with_sink);  // the sink is in the denominator only
+      if (with_sink != masked_score<A>)  // the sink is in the denominator only
+        factors[i] *= std::exp(logsumexps[i] - with_sink);
       logsumexps[i] = with_sink;
     }
   }
