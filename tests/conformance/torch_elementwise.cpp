@@ -1,4 +1,5 @@
-// PyTorch's functions on all elements or rows of a tensor: activations, softmax, norms; and what encodes positions.
+// PyTorch's functions on all elements or rows of a tensor: activations, softmax, norms; and what encodes
+// positions.
 #include "attn/masks/alibi.hpp"
 #include "attn/ops/activation.hpp"
 #include "attn/ops/norm.hpp"

@@ -39,8 +39,8 @@ void with_torch_mask(const Case& c, const std::string& name, F f) {
     with_typed_mask<float>(c, name, f);
 }
 
-/// The mask arguments of a case in one type, however many it has: a mask such as a user may write. (A type per
-/// combination is too much to compile where a layer takes two of them.)
+/// The mask arguments of a case in one type, however many it has: a mask such as a user may write. (A type
+/// per combination is too much to compile where a layer takes two of them.)
 class TorchMasks {
  public:
   TorchMasks(const Case& c, std::initializer_list<const char*> names) {

@@ -1,5 +1,5 @@
-// tests/kernels/flash_forward_test.cpp - the fused kernel against the formula over shapes and masks, and where a
-// running maximum goes wrong.
+// tests/kernels/flash_forward_test.cpp - the fused kernel against the formula over shapes and masks, and
+// where a running maximum goes wrong.
 #include "attn/kernels/flash_forward.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Faults that users of other libraries have reported about multi-head attention and threads, one test per report.
+// Faults that users of other libraries have reported about multi-head attention and threads, one test per
+// report.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -127,8 +127,8 @@ void expect_block_form_is_the_pair_form(const M& mask, Draw& draw, const Problem
     }
 }
 
-/// The hints are not only true but as sharp as they can be: the key range ends at keys that are seen, and a tile
-/// of which all pairs, or none, are seen is said to be so. For filters whose queries see runs of keys.
+/// The hints are not only true but as sharp as they can be: the key range ends at keys that are seen, and a
+/// tile of which all pairs, or none, are seen is said to be so. For filters whose queries see runs of keys.
 template <class M>
 void expect_exact(const M& mask, Tile tile, const Problem& p) {
   if (!tile.q.empty() && !tile.k.empty()) {

@@ -27,7 +27,8 @@ std::vector<Index> buckets_of(const RelativeBuckets& buckets, Index first, Index
   return result;
 }
 
-// 8 buckets up to distance 16: per side 0, 1 | 2-5, 6-.. since 2 + floor(2 log(d / 2) / log 8) steps at 2 sqrt 8.
+// 8 buckets up to distance 16: per side 0, 1 | 2-5, 6-.. since 2 + floor(2 log(d / 2) / log 8) steps at 2
+// sqrt 8.
 TEST(RelativeBuckets, HalveTheBucketsBetweenTheSides) {
   const RelativeBuckets buckets{.num_buckets = 8, .max_distance = 16};
   EXPECT_EQ(buckets_of(buckets, -7, 0), (std::vector<Index>{3, 3, 2, 2, 2, 2, 1, 0}));

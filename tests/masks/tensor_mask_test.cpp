@@ -17,8 +17,8 @@ using attn::TensorView;
 
 constexpr Index B = 2, H = 3, L = 37, S = 45;
 
-/// Attention with a mask of `Rank` axes and with the same mask written out as [B, H, L, S], for all three kinds
-/// of mask: must be the same bits.
+/// Attention with a mask of `Rank` axes and with the same mask written out as [B, H, L, S], for all three
+/// kinds of mask: must be the same bits.
 class NamedShapes : public testing::Test {
  protected:
   template <int Rank>

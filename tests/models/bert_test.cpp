@@ -1,5 +1,5 @@
-// tests/models/bert_test.cpp - BertEncoder: padding costs nothing and changes nothing; configs and weights are
-// untrusted.
+// tests/models/bert_test.cpp - BertEncoder: padding costs nothing and changes nothing; configs and weights
+// are untrusted.
 #include "attn/models/bert.hpp"
 
 #include <gtest/gtest.h>

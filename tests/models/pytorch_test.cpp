@@ -1,4 +1,5 @@
-// tests/models/pytorch_test.cpp - PyTorch's names and layouts land where they belong, and errors name the weight.
+// tests/models/pytorch_test.cpp - PyTorch's names and layouts land where they belong, and errors name the
+// weight.
 #include "attn/models/pytorch.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// tests/ops/sdpa_bits_test.cpp - what never changes a bit of sdpa's result: strides, executor, workspace; and that
-// a warmed-up call allocates nothing.
+// tests/ops/sdpa_bits_test.cpp - what never changes a bit of sdpa's result: strides, executor, workspace; and
+// that a warmed-up call allocates nothing.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,5 +1,5 @@
-// tests/ops/sdpa_errors_test.cpp - what sdpa refuses, and that the text names the function, the argument and both
-// sides.
+// tests/ops/sdpa_errors_test.cpp - what sdpa refuses, and that the text names the function, the argument and
+// both sides.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,4 +1,5 @@
-// tests/property/sdpa_case.hpp - one randomly drawn call of sdpa, and its comparison with the formula in double.
+// tests/property/sdpa_case.hpp - one randomly drawn call of sdpa, and its comparison with the formula in
+// double.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -148,7 +149,8 @@ struct Case {
     });
   }
 
-  /// What stands behind the lengths becomes NaN: nobody may read it. (All scores are asked for before a mask.)
+  /// What stands behind the lengths becomes NaN: nobody may read it. (All scores are asked for before a
+  /// mask.)
   attn::KeyPadding with_poison(const attn::KeyPadding& padding) {
     if (stage < ScoreStage::biased) return padding;
     for (Index b = 0; b < batch; ++b)

@@ -9,8 +9,8 @@
 
 namespace attn_test {
 
-/// A rank-4 tensor with any order of axes in memory, gaps between its elements, and negative strides. What lies
-/// in the gaps is NaN (or the type's lowest value), so that a read or write beside the elements shows.
+/// A rank-4 tensor with any order of axes in memory, gaps between its elements, and negative strides. What
+/// lies in the gaps is NaN (or the type's lowest value), so that a read or write beside the elements shows.
 template <class T>
 struct StridedTensor {
   std::vector<T> storage;

@@ -18,8 +18,8 @@ concept MdspanLike = requires(const X& x, std::size_t axis) {
   { x.data_handle() } -> std::convertible_to<typename X::element_type*>;
 };
 
-/// Axis i of the view is dimension i of the mdspan. As with the mdspan, the element type says whether elements
-/// may be written, not the constness of the mdspan.
+/// Axis i of the view is dimension i of the mdspan. As with the mdspan, the element type says whether
+/// elements may be written, not the constness of the mdspan.
 template <MdspanLike X>
 struct TensorTraits<X> {
   static auto view(const X& x) {

@@ -1,5 +1,5 @@
-// attn/interop/openmp.hpp - OpenMp: an executor on the threads of OpenMP, which it shares with the rest of the
-// program.
+// attn/interop/openmp.hpp - OpenMp: an executor on the threads of OpenMP, which it shares with the rest of
+// the program.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -20,9 +20,9 @@ inline namespace with_openmp {
 inline namespace without_openmp {
 #endif
 
-/// parallel_for as an OpenMP loop with dynamic schedule; without -fopenmp the tasks run on the calling thread,
-/// and concurrency() is 1. Called inside a parallel region, OpenMP's own rules for nesting hold (by default: one
-/// thread).
+/// parallel_for as an OpenMP loop with dynamic schedule; without -fopenmp the tasks run on the calling
+/// thread, and concurrency() is 1. Called inside a parallel region, OpenMP's own rules for nesting hold (by
+/// default: one thread).
 class OpenMp {
  public:
   /// As many threads as OpenMP would use (OMP_NUM_THREADS).

@@ -1,9 +1,9 @@
 // attn/kernels/projection.hpp - y = x W^T on a packed W: the register block with output features as lanes.
 //
-// W [out, in] is packed once into panels of a few packets of features, [panel][in][feature]. Tokens enter as broadcasts
-// and are read where they lie. A block of tokens, which stays in the second-level cache, meets one panel after the
-// other (Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication"); up to `depth` inputs go
-// into one pass over the outputs.
+// W [out, in] is packed once into panels of a few packets of features, [panel][in][feature]. Tokens enter as
+// broadcasts and are read where they lie. A block of tokens, which stays in the second-level cache, meets one
+// panel after the other (Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication"); up
+// to `depth` inputs go into one pass over the outputs.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -80,8 +80,8 @@ struct ProjectionArguments {
   Epilogue<A> epilogue = nullptr;  ///< null: none
 };
 
-/// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice of inputs starts
-/// at the bias, and the residual where there is one; later ones at y.
+/// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice
+/// of inputs starts at the bias, and the residual where there is one; later ones at y.
 template <class A, int Packets, int Tokens>
 ATTN_NOINLINE void project_block(Index depth, const A* ATTN_RESTRICT panel, const A* ATTN_RESTRICT x,
                                  Index x_stride, const A* bias, Rows<const A> start, A* y, Index y_stride) {

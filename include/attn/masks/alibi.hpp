@@ -1,4 +1,5 @@
-// attn/masks/alibi.hpp - Alibi: attention with linear biases, a penalty that grows with the distance of a key.
+// attn/masks/alibi.hpp - Alibi: attention with linear biases, a penalty that grows with the distance of a
+// key.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -31,9 +32,9 @@ enum class AlibiForm {
   symmetric,  ///< -slope * |k - x|: the same penalty to both sides, for encoders
 };
 
-/// Adds slope[head] * (k - x), x = q + query_offset the position of the query; use it with Causal{}, or in its
-/// symmetric form. Positions are absolute, so a query decoded from a cache gets the bias it had in the prompt.
-/// Source: Press et al. 2022, "Train short, test long", section 3. Owns the slopes.
+/// Adds slope[head] * (k - x), x = q + query_offset the position of the query; use it with Causal{}, or in
+/// its symmetric form. Positions are absolute, so a query decoded from a cache gets the bias it had in the
+/// prompt. Source: Press et al. 2022, "Train short, test long", section 3. Owns the slopes.
 class Alibi {
  public:
   static constexpr bool uses_positions = true;

@@ -5,8 +5,8 @@
 ATTN_NAMESPACE_BEGIN
 
 /// The [batch, 1, 1, kv_len] view of `x` [batch, kv_len], one value per key, whatever the head and the query:
-/// KeepMask(per_key(keep)), DropMask(per_key(padding)), AdditiveBias(per_key(bias)). Without it a tensor of rank
-/// 2 is [q_len, kv_len], one value per query and key. Borrows x.
+/// KeepMask(per_key(keep)), DropMask(per_key(padding)), AdditiveBias(per_key(bias)). Without it a tensor of
+/// rank 2 is [q_len, kv_len], one value per query and key. Borrows x.
 template <TensorLike X>
   requires(rank_of<const X> == 2)
 auto per_key(const X& x) {

@@ -20,10 +20,10 @@ struct RelativeBuckets {
   Index max_distance = 128;  ///< from here on, all distances share the last bucket
   RelativeDirection direction = RelativeDirection::bidirectional;
 
-  /// The bucket of a key `after` positions after the query (negative: before). Of the n buckets of a side, the
-  /// first n / 2 hold one distance each, the others grow with its logarithm:
-  /// n/2 + floor(log(distance / (n/2)) / log(max_distance / (n/2)) * (n - n/2)), at most n - 1.
-  /// Source: Raffel et al. 2020, "Exploring the limits of transfer learning", section 2.1, and the authors' code.
+  /// The bucket of a key `after` positions after the query (negative: before). Of the n buckets of a side,
+  /// the first n / 2 hold one distance each, the others grow with its logarithm: n/2 + floor(log(distance /
+  /// (n/2)) / log(max_distance / (n/2)) * (n - n/2)), at most n - 1. Source: Raffel et al. 2020, "Exploring
+  /// the limits of transfer learning", section 2.1, and the authors' code.
   Index bucket(Index after) const {
     const bool has_two_sides = direction == RelativeDirection::bidirectional;
     const Index count = has_two_sides ? num_buckets / 2 : num_buckets;
@@ -42,17 +42,17 @@ struct RelativeBuckets {
   }
 };
 
-/// Adds table(bucket of the distance, head) to each score; positions count from query_offset. Copies the table,
-/// spread out over the distances: build it once for the layers and calls that share it.
-/// T5 itself does not scale its scores: options.scale = 1.
+/// Adds table(bucket of the distance, head) to each score; positions count from query_offset. Copies the
+/// table, spread out over the distances: build it once for the layers and calls that share it. T5 itself does
+/// not scale its scores: options.scale = 1.
 template <std::floating_point T>
 class RelativeBias {
  public:
   static constexpr bool uses_positions = true;
 
   /// `table` [num_buckets, num_heads], as T5's relative_attention_bias.weight.
-  /// @throws ShapeError if it does not have num_buckets rows; std::invalid_argument if the buckets do not reach
-  /// max_distance.
+  /// @throws ShapeError if it does not have num_buckets rows; std::invalid_argument if the buckets do not
+  /// reach max_distance.
   template <TensorLike X>
     requires std::same_as<ElementOf<const X>, T> &&
         (rank_of<const X> == 2) explicit RelativeBias(const X& table, const RelativeBuckets& buckets = {})

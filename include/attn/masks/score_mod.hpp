@@ -24,14 +24,15 @@ concept CallableWithProblem =
 /// The derivative of a ScoreMod that has none: it can be applied, but not differentiated.
 struct NoDerivative {};
 
-/// A score change in a lambda: ScoreMod{[](auto s, const attn::Site& at) { return ...; }}, optionally with the
-/// problem as third argument. s is the score after scale and soft cap; write it as `auto`, since it is float
-/// or double as the tensors are. The lambda runs for every pair, lanes of queries at a time: without branches
-/// and without calls that do not inline, such as std::tanh, it vectorises. at.q counts the queries of the
-/// call: the position of the query among the keys is at.q + problem.query_offset(at.batch).
+/// A score change in a lambda: ScoreMod{[](auto s, const attn::Site& at) { return ...; }}, optionally with
+/// the problem as third argument. s is the score after scale and soft cap; write it as `auto`, since it is
+/// float or double as the tensors are. The lambda runs for every pair, lanes of queries at a time: without
+/// branches and without calls that do not inline, such as std::tanh, it vectorises. at.q counts the queries
+/// of the call: the position of the query among the keys is at.q + problem.query_offset(at.batch).
 ///
 /// A second lambda of the same arguments is the derivative of the change by s, for gradients:
-/// ScoreMod{[](auto s, const attn::Site&) { return s * s; }, [](auto s, const attn::Site&) { return 2 * s; }}.
+/// ScoreMod{[](auto s, const attn::Site&) { return s * s; }, [](auto s, const attn::Site&) { return 2 * s;
+/// }}.
 template <class F, class Derivative = NoDerivative>
 struct ScoreMod {
   F change;
@@ -51,8 +52,8 @@ ScoreMod(F) -> ScoreMod<F>;
 template <class F, class Derivative>
 ScoreMod(F, Derivative) -> ScoreMod<F, Derivative>;
 
-/// A filter in a lambda: Filter{[](const attn::Site& at) { return at.k % 2 == 0; }}, optionally with the problem
-/// as second argument. True: the query sees the key. Positions as in ScoreMod.
+/// A filter in a lambda: Filter{[](const attn::Site& at) { return at.k % 2 == 0; }}, optionally with the
+/// problem as second argument. True: the query sees the key. Positions as in ScoreMod.
 template <class F>
 struct Filter {
   F condition;

@@ -1,4 +1,5 @@
-// attn/models/pytorch_masks.hpp - PyTorch's mask arguments as masks of attn: the one place that knows their polarity.
+// attn/models/pytorch_masks.hpp - PyTorch's mask arguments as masks of attn: the one place that knows their
+// polarity.
 //
 //   argument of PyTorch                   bool: true means   floating        here
 //   F.scaled_dot_product_attention
@@ -9,7 +10,8 @@
 //     key_padding_mask, src_key_..., ...  do NOT attend      added to score  pytorch_key_padding_mask
 //     is_causal                           a hint about attn_mask             nothing: pass attn_mask
 //
-// Several arguments of one call combine by `&`. A query that sees no key gives 0 here; PyTorch's modules give NaN.
+// Several arguments of one call combine by `&`. A query that sees no key gives 0 here; PyTorch's modules give
+// NaN.
 #pragma once
 #include "attn/masks/causal.hpp"
 #include "attn/masks/tensor_mask.hpp"

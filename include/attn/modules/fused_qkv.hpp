@@ -4,8 +4,8 @@
 
 ATTN_NAMESPACE_BEGIN
 
-/// In which order the rows of a fused projection stand. Checkpoints do not say; the wrong choice gives wrong numbers
-/// and no error, so there is no default.
+/// In which order the rows of a fused projection stand. Checkpoints do not say; the wrong choice gives wrong
+/// numbers and no error, so there is no default.
 enum class QkvLayout {
   blocks,  ///< all query heads, all key heads, all value heads (GPT-2, PyTorch's in_proj)
   per_head,  ///< of each head its query, key and value (GPT-NeoX, BLOOM); as many key-value heads as query heads
@@ -51,8 +51,8 @@ void split_fused_qkv(MultiHeadAttention<T>& module, const TensorView<From, Rank>
 
 }  // namespace detail
 
-/// Splits a fused weight [query rows + key rows + value rows, embed_dim] onto the projections. A checkpoint that
-/// stores it as [in, out] is passed as a transposed view.
+/// Splits a fused weight [query rows + key rows + value rows, embed_dim] onto the projections. A checkpoint
+/// that stores it as [in, out] is passed as a transposed view.
 /// @throws ShapeError if the extents or the layout do not fit the module.
 template <Element T, TensorLike X>
   requires(rank_of<X> == 2)
