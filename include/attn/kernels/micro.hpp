@@ -39,6 +39,13 @@ struct RegisterBlock {
                           ATTN_LAMBDA_INLINE { c[j][m] = kernels::load(from + j * row_stride + m * width); });
     });
   }
+  ATTN_ALWAYS_INLINE void add(const T* from, Index row_stride) {
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+        c[j][m] = kernels::add(c[j][m], kernels::load(from + j * row_stride + m * width));
+      });
+    });
+  }
   ATTN_ALWAYS_INLINE void store(T* to, Index row_stride) const {
     unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
       unroll<Packets>([&](auto m)

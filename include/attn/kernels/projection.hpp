@@ -82,30 +82,35 @@ struct ProjectionArguments {
 
 /// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice
 /// of inputs starts at the bias, and the residual where there is one; later ones at y.
+///
+/// The sum is taken in runs of `run` inputs, each from zero: a rounding error then grows with the length of a
+/// run and the number of runs, not with the number of inputs.
 template <class A, int Packets, int Tokens>
 ATTN_NOINLINE void project_block(Index depth, const A* ATTN_RESTRICT panel, const A* ATTN_RESTRICT x,
                                  Index x_stride, const A* bias, Rows<const A> start, A* y, Index y_stride) {
   constexpr int width = packet_width<A>;
+  constexpr Index run = 256;
+  const bool starts_at_y = bias == nullptr;
   RegisterBlock<A, Packets, Tokens> block;
-  if (bias == nullptr) {
-    block.load(y, y_stride);
-  } else {
-    Packet<A> b[as_size(Packets)];
-    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { b[m] = load(bias + m * width); });
-    block.fill(b);
-    if (start.data != nullptr)
-      unroll<Tokens>([&](auto t) ATTN_LAMBDA_INLINE {
-        unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
-          block.c[t][m] = add(block.c[t][m], load(start.row(t) + m * width));
-        });
-      });
-  }
-  for (Index i = 0; i < depth; ++i) {
-    block.step(panel, x, x_stride);
-    panel += BlockShape<A>::lanes;
-    ++x;
-  }
-  block.store(y, y_stride);
+  Index i = 0;
+  do {
+    const bool first = i == 0;
+    Packet<A> initial[as_size(Packets)];
+    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+      initial[m] = first && !starts_at_y ? load(bias + m * width) : broadcast(A(0));
+    });
+    block.fill(initial);
+    for (const Index end = std::min(depth, i + run); i < end; ++i) {
+      block.step(panel, x, x_stride);
+      panel += BlockShape<A>::lanes;
+      ++x;
+    }
+    if (!first || starts_at_y)
+      block.add(y, y_stride);
+    else if (start.data != nullptr)
+      block.add(start.data, start.stride);
+    block.store(y, y_stride);
+  } while (i < depth);
 }
 
 /// The tasks of one product, cut by shape alone.
