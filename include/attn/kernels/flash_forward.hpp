@@ -163,17 +163,18 @@ class ForwardPass {
     if (heads_per_unit_ > 1) return coming;
     const Index head = rows.first_head, batch = rows.batch, next = rows.first_row + task_rows;
     coming.add(output_address(rows, 0), rows.count, p_.value_dim, x_.out.stride(2));
+    const auto add = [&](const TensorView<const E, 4>& x, Index of_head, Index first, Index count) {
+      const RowSource<E> rows_of(x, batch, of_head);
+      coming.add(rows_of.row(first), std::min(count, x.extent(2) - first), rows_of.dim, rows_of.row_stride);
+    };
     if (next < p_.q_len) {
-      coming.add(&x_.q(batch, head, next, 0), std::min(task_rows, p_.q_len - next), p_.head_dim,
-                 x_.q.stride(2));
+      add(x_.q, head, next, task_rows);
     } else if (head + 1 < p_.num_heads) {
       const Index kv_head = p_.kv_head(head + 1);
-      coming.add(&x_.q(batch, head + 1, 0, 0), std::min(task_rows, p_.q_len), p_.head_dim, x_.q.stride(2));
+      add(x_.q, head + 1, 0, task_rows);
       if (kv_head != p_.kv_head(head)) {
-        coming.add(&x_.k(batch, kv_head, 0, 0), std::min(Shape::tile_keys, p_.kv_len), p_.head_dim,
-                   x_.k.stride(2));
-        coming.add(&x_.v(batch, kv_head, 0, 0), std::min(Shape::tile_keys, p_.kv_len), p_.value_dim,
-                   x_.v.stride(2));
+        add(x_.k, kv_head, 0, Shape::tile_keys);
+        add(x_.v, kv_head, 0, Shape::tile_keys);
       }
     }
     return coming;
