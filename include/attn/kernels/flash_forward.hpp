@@ -226,7 +226,7 @@ class ForwardPass {
     return x_.out.data() + rows.batch * x_.out.stride(0) + rows.head(row) * x_.out.stride(1) +
            rows.query(row) * x_.out.stride(2);
   }
-  /// Where lane_to_rows may write the row: the caller's memory if it is contiguous and of type A, else
+  /// Where lanes_to_rows may write the row: the caller's memory if it is contiguous and of type A, else
   /// `gathered`.
   A* output_row(const LaneRows& rows, Index lane, A* gathered) const {
     if constexpr (std::is_same_v<E, A>) {

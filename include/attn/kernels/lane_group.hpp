@@ -75,7 +75,7 @@ class LaneGroup {
   struct Mode {
     ScoreUnits units = ScoreUnits::log2_relative;
     A soft_cap = 0;
-    bool skip_zeros = false;  ///< a masked key or value may hold NaN or Inf: see run_task
+    bool skip_zeros = false;  ///< a masked key or value may hold NaN or Inf: see ForwardPass::run
   };
 
   /// Elements of scratch that place() needs.
