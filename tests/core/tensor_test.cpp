@@ -58,6 +58,13 @@ TEST(Tensor, RefusesANegativeExtent) {
             "attn: Tensor: extents [-1, 3] must not be negative");
 }
 
+TEST(Tensor, NamesTheSizeThatNoAddressSpaceHolds) {
+  constexpr std::size_t count = std::numeric_limits<std::size_t>::max() / 8;
+  EXPECT_EQ(attn_test::error_text<std::length_error>(
+                [] { attn::detail::CacheLineAllocator<double>().allocate(count); }),
+            "attn: Tensor: " + std::to_string(count) + " elements of 8 bytes exceed the address space");
+}
+
 TEST(Tensor, HandsOutReadOnlyViewsWhenItIsConst) {
   const Tensor<float, 1> constant({3});
   EXPECT_TRUE((std::same_as<decltype(constant.view()), TensorView<const float, 1>>));

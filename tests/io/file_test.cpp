@@ -7,6 +7,10 @@
 #include "support/error_text.hpp"
 #include "support/temporary_directory.hpp"
 
+#if ATTN_HAS_MMAP
+#include <sys/resource.h>
+#endif
+
 namespace {
 
 using attn_test::read_text;
@@ -58,6 +62,38 @@ TEST(File, TwoWritersDoNotMixAndTheLastCommitHolds) {
   EXPECT_EQ(read_text(directory / "f"), "first");
   EXPECT_EQ(directory.count(), 1);
 }
+
+TEST(File, ThatIsNoneIsNamed) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(attn_test::error_text<attn::FormatError>([&] { attn::read_file(directory / "none"); }),
+            "attn: " + (directory / "none").string() + ": there is no such file");
+  EXPECT_EQ(attn_test::error_text<attn::FormatError>([&] { attn::read_file(directory.path()); }),
+            "attn: " + directory.path().string() + ": is not a file");
+}
+
+#if ATTN_HAS_MMAP
+TEST(File, ThatCannotBeReadIsNamedWithTheReasonOfTheSystem) {
+  const TemporaryDirectory directory;
+  write_text(directory / "f", "text");
+  const auto mapped = [&] { attn::detail::map_file(directory / "f"); };
+  const auto read = [&] { attn::detail::read_whole_file(directory / "f"); };
+
+  rlimit allowed{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &allowed), 0);
+  const rlimit none{0, allowed.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string from_map = attn_test::error_text<attn::FormatError>(mapped);
+  const std::string from_read = attn_test::error_text<attn::FormatError>(read);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &allowed), 0);
+
+  const std::string reason = std::generic_category().message(EMFILE);
+  EXPECT_EQ(from_map, "attn: " + (directory / "f").string() + ": cannot be opened: " + reason);
+  EXPECT_EQ(from_read, from_map);
+  EXPECT_EQ(
+      attn_test::error_text<attn::FormatError>([&] { attn::detail::read_whole_file(directory.path()); }),
+      "attn: " + directory.path().string() + ": cannot be read: " + std::generic_category().message(EISDIR));
+}
+#endif
 
 TEST(File, ADirectoryIsNotOverwritten) {
   const TemporaryDirectory directory;

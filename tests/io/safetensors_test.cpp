@@ -116,7 +116,8 @@ const Malformed malformed[] = {
     {"a leading space", " {}", 0, "it: the header does not start with '{'"},
     {"empty", "", 0, "it: the header does not start with '{'"},
     {"an entry that is no object", R"({"x":3})", 0, "it: weight 'x' needs dtype, shape and data_offsets"},
-    {"no dtype", entry(R"("shape":[],"data_offsets":[0,4])"), 4, "it: weight 'x' needs dtype, shape and"},
+    {"no dtype", entry(R"("shape":[],"data_offsets":[0,4])"), 4,
+     "it: weight 'x' needs dtype, shape and data_offsets"},
     {"no shape", entry(R"("dtype":"F32","data_offsets":[0,4])"), 4, "it: weight 'x' needs dtype, shape and"},
     {"no offsets", entry(R"("dtype":"F32","shape":[])"), 4, "it: weight 'x' needs dtype, shape and"},
     {"a number as dtype", entry("32", "[1]", "[0,4]"), 4, "it: weight 'x' has a dtype that is not text"},
@@ -125,7 +126,7 @@ const Malformed malformed[] = {
     {"a dtype in small letters", entry(R"("f32")", "[1]", "[0,4]"), 4,
      R"(weight 'x' has the unknown dtype "f32")"},
     {"a shape that is a number", entry(R"("F32")", "1", "[0,4]"), 4,
-     "it: weight 'x' has a shape that is not an"},
+     "it: weight 'x' has a shape that is not an array"},
     {"a negative extent", entry(R"("F32")", "[-1]", "[0,4]"), 4,
      "has an extent that is not a natural number"},
     {"a fraction as extent", entry(R"("F32")", "[1.0]", "[0,4]"), 4,
@@ -147,12 +148,14 @@ const Malformed malformed[] = {
      "it: weight 'x' has data_offsets [4, 0], but its type and shape need 4 bytes"},
     {"offsets that differ from the shape", entry(R"("F32")", "[2]", "[0,4]"), 4,
      "it: weight 'x' has data_offsets [0, 4], but its type and shape need 8 bytes"},
-    {"offsets that leave the data", entry(R"("F32")", "[2]", "[0,8]"), 4, "leave the 4 bytes of data"},
+    {"offsets that leave the data", entry(R"("F32")", "[2]", "[0,8]"), 4,
+     "it: weight 'x' has data_offsets [0, 8], which overlap, leave a gap at 0 or leave the 4 bytes of data"},
     {"offsets near 2^64", entry(R"("F32")", "[1]", "[18446744073709551612,18446744073709551615]"), 4,
      "but its type and shape need 4 bytes"},
-    {"a gap before the first", entry(R"("F32")", "[1]", "[4,8]"), 8, "leave a gap at 0"},
+    {"a gap before the first", entry(R"("F32")", "[1]", "[4,8]"), 8,
+     "it: weight 'x' has data_offsets [4, 8], which overlap, leave a gap at 0 or leave the 8 bytes of data"},
     {"data that no tensor fills", entry(R"("F32")", "[1]", "[0,4]"), 8,
-     "it: has 8 bytes of data, but its tensors"},
+     "it: has 8 bytes of data, but its tensors fill 4"},
     {"an overlap",
      R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
      12, "it: weight 'y' has data_offsets [4, 12], which overlap"},
@@ -183,6 +186,11 @@ TEST(Safetensors, SaysWhatIsWrongWithAHeader) {
     const std::string error = parse_error(file_of(m.header, std::string(m.data, '\0')));
     EXPECT_NE(error.find(m.message), std::string::npos) << m.what << ": " << error;
   }
+}
+
+TEST(Safetensors, RejectsAFileWithoutRoomForTheLengthOfItsHeader) {
+  EXPECT_EQ(parse_error("1234567"), "attn: it: has 7 bytes, too few for a safetensors file");
+  EXPECT_EQ(parse_error(""), "attn: it: has 0 bytes, too few for a safetensors file");
 }
 
 TEST(Safetensors, RejectsAHeaderLengthThatTheFileDoesNotHave) {

@@ -129,6 +129,24 @@ TEST_F(Bert, NamesAnInputThatDoesNotFit) {
   EXPECT_EQ(error_text<attn::ShapeError>(
                 [&] { (void)model.forward_with_details(ids, lengths, {.attention_layers = {3}}); }),
             "attn: BertEncoder: there is no layer 3 of 3");
+  EXPECT_EQ(error_text<attn::ShapeError>([&] {
+              (void)model.forward_with_details(ids, lengths, {.hidden_states = {0, 4}});
+            }),
+            "attn: BertEncoder: there is no hidden state 4 with 3 layers");
+  const Index two[] = {9, 4};
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { (void)model.forward(ids, two); }),
+            "attn: BertEncoder: 2 lengths for ids [3, 9]");
+  const Eigen::Matrix<Index, 3, 8> types = Eigen::Matrix<Index, 3, 8>::Zero();
+  const attn::BertOptions options{.token_types = attn::TensorView<const Index, 2>(attn::as_view(types))};
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { (void)model.forward(ids, lengths, options); }),
+            "attn: BertEncoder: token_types [3, 8] and ids [3, 9] differ in extents");
+  ids(1, 2) = 0;
+  attn::Tensor<float, 3> hidden({3, 9, 15});
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { model.forward_into(ids, lengths, hidden); }),
+            "attn: BertEncoder: out [3, 9, 15] should be [3, 9, 16]");
+  attn::Tensor<float, 2> embedding({2, 16});
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { model.embed_into(ids, lengths, embedding); }),
+            "attn: BertEncoder: out [2, 16] should be [3, 16]");
   EXPECT_EQ(model.forward(Ids::Zero(0, 5).eval()).extents(), (attn::Dims<3>{0, 5, 16}));
 }
 

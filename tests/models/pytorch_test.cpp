@@ -132,6 +132,12 @@ TEST(LoadPyTorch, NamesWhatIsWrongAndLeavesTheModuleAsItWas) {
   EXPECT_EQ(error_text<attn::ShapeError>([&] { load_pytorch(surplus.map, partial); }),
             "attn: load_pytorch: in_proj_bias holds the biases of q, k and v, but the module has some of "
             "them only");
+  attn::TransformerEncoderLayer<double> gated(
+      {.embed_dim = 4, .num_heads = 2, .feed_forward_dim = 8, .gating = attn::Gating::gated});
+  Weights plain;
+  plain.encoder_layer("", 4, 8);
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { load_pytorch(plain.map, gated); }),
+            "attn: load_pytorch: PyTorch's layers have no gated feed-forward network");
   EXPECT_EQ(layer.forward(x), before);
 }
 

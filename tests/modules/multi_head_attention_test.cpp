@@ -318,6 +318,25 @@ TEST(MultiHeadAttention, NamesWhatDoesNotFit) {
   attn::Tensor<float, 3> out({2, 3, 8});
   EXPECT_EQ(error_text<std::invalid_argument>([&] { module.forward_into(out, narrow, longer, out); }),
             "attn: MultiHeadAttention: out [2, 3, 8] overlaps an input");
+  attn::Tensor<float, 3> small({2, 3, 7});
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { module.forward_into(x, narrow, longer, small); }),
+            "attn: MultiHeadAttention: out [2, 3, 7] should be as query, [2, 3, 8]");
+}
+
+TEST(MultiHeadAttention, HasNoPlaceForExtraKeysBetweenPackedSequences) {
+  const Index offsets[] = {0, 2, 5};
+  const attn::PackedSequences sequences{offsets};
+  attn::Tensor<float, 3> rows({1, 5, 8}), out({1, 5, 8});
+  const auto x = attn::TensorView<const float, 3>(rows.view());
+  for (const bool zero : {false, true}) {
+    const attn::MultiHeadAttention<float> module(
+        {.embed_dim = 8, .num_heads = 2, .add_bias_kv = !zero, .add_zero_attn = zero});
+    EXPECT_EQ(error_text<attn::ShapeError>([&] {
+                module.apply(x, x, x, {}, out.view(),
+                             attn::AttendPacked<attn::NoMask>{sequences, attn::NoMask{}}, {});
+              }),
+              "attn: PackedSequences: a layer with add_bias_kv or add_zero_attn needs a padded batch");
+  }
 }
 
 }  // namespace

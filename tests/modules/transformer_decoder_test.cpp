@@ -112,6 +112,10 @@ TEST(TransformerDecoder, NamesWhatDoesNotFit) {
   EXPECT_EQ(error_text<attn::ShapeError>(
                 [&] { attn::Transformer<float>(config(attn::NormPlacement::pre), narrow); }),
             "attn: Transformer: encoder and decoder differ in embed_dim: 12 and 6");
+  auto fewer_than_none = config(attn::NormPlacement::pre);
+  fewer_than_none.num_layers = -2;
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { attn::TransformerDecoder<float> none(fewer_than_none); }),
+            "attn: TransformerDecoder: num_layers -2 is negative");
 }
 
 }  // namespace

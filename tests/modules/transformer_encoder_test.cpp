@@ -182,6 +182,23 @@ TEST(TransformerEncoder, NamesWhatDoesNotFit) {
   const Index back[] = {0, 4, 2, 5};
   EXPECT_EQ(error_text<attn::ShapeError>([&] { encoder.forward_packed_into(rows, {back}, rows); }),
             "attn: PackedSequences: sequence 1 ends at row 2, before its begin 4");
+  const Index three[] = {0, 2, 4, 5}, two_lengths[] = {2, 2}, too_long[] = {2, 3, 1}, negative[] = {2, 2, -1};
+  EXPECT_EQ(error_text<attn::ShapeError>([&] {
+              encoder.forward_packed_into(rows, {three, two_lengths}, rows);
+            }),
+            "attn: PackedSequences: 2 key lengths for 3 sequences");
+  EXPECT_EQ(error_text<attn::ShapeError>([&] {
+              encoder.forward_packed_into(rows, {three, too_long}, rows);
+            }),
+            "attn: PackedSequences: sequence 1 has 2 rows and key length 3");
+  EXPECT_EQ(error_text<attn::ShapeError>([&] {
+              encoder.forward_packed_into(rows, {three, negative}, rows);
+            }),
+            "attn: PackedSequences: sequence 2 has 1 rows and key length -1");
+  EXPECT_EQ(error_text<attn::ShapeError>([] {
+              attn::TransformerEncoder<float>({.layer = {.embed_dim = 4, .num_heads = 2}, .num_layers = -1});
+            }),
+            "attn: TransformerEncoder: num_layers -1 is negative");
 }
 
 }  // namespace
