@@ -5,6 +5,8 @@ set(config_dir ${CMAKE_INSTALL_DATADIR}/cmake/attn)
 install(TARGETS attn EXPORT attnTargets)
 install(EXPORT attnTargets NAMESPACE attn:: DESTINATION ${config_dir})
 install(DIRECTORY include/attn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY src DESTINATION ${config_dir})
+install(FILES cmake/compiled.cmake DESTINATION ${config_dir})
 
 configure_package_config_file(cmake/attnConfig.cmake.in ${PROJECT_BINARY_DIR}/attnConfig.cmake
                               INSTALL_DESTINATION ${config_dir})

@@ -4,6 +4,7 @@
 //   ATTN_THROW(Error, message)  how an error leaves a function; default: throw; without exceptions, print
 //                               and abort
 //   ATTN_ASSERT(condition)      internal invariant; default: assert()
+//   ATTN_COMPILED               the program is linked with attn::compiled (set by that target)
 //   ATTN_ALLOW_FINITE_MATH      accept -ffast-math / -ffinite-math-only: results hold for finite inputs only
 #pragma once
 #include <cassert>
@@ -64,6 +65,12 @@ for finite inputs only."
 #else
 #define ATTN_THROW(Error, message) (std::fprintf(stderr, "%s\n", std::string(message).c_str()), std::abort())
 #endif
+#endif
+
+// With ATTN_COMPILED headers declare that the target attn::compiled holds a function for an element type, and
+// a file that calls it does not compile it again. The target's own source defines ATTN_INSTANTIATE itself.
+#if defined(ATTN_COMPILED) && !defined(ATTN_INSTANTIATE)
+#define ATTN_INSTANTIATE extern template
 #endif
 
 // Compiler-specific syntax: everything else in the library is standard C++20.

@@ -64,9 +64,9 @@ struct Rows {
   T* row(Index i) const { return data + i * stride; }
 };
 
-/// What happens to a finished run of outputs, in place.
+/// out[i] = f(in[i]) over contiguous memory, in place or not: what happens to finished outputs.
 template <class A>
-using Epilogue = void (*)(A* values, Index count);
+using Epilogue = void (*)(const A* in, A* out, Index count);
 
 /// One product y = x W^T + bias (+ residual), then the epilogue; checked by the caller. Rows of y, x and
 /// residual hold contiguous elements; residual may be y itself.
@@ -171,7 +171,7 @@ class Projection {
     });
     const bool last = first + depth >= weight_.in() && x_.epilogue != nullptr;
     for (Index t = 0; t < tokens.size() && (last || !whole); ++t) {
-      if (last) x_.epilogue(y.row(t), count);
+      if (last) x_.epilogue(y.row(t), y.row(t), count);
       if (!whole) std::copy(y.row(t), y.row(t) + count, x_.y.row(tokens.begin + t) + column);
     }
   }

@@ -11,28 +11,39 @@ ATTN_NAMESPACE_BEGIN
 /// The function between two layers. Formulas in kernels/activation.hpp.
 enum class Activation { identity, relu, gelu, gelu_tanh, silu, tanh, sigmoid };
 
-/// Calls f with the packet function (kernels/activation.hpp) of an activation: the one place where the
-/// run-time choice becomes a type.
-template <class F>
-decltype(auto) with_activation(Activation activation, F f) {
+namespace detail {
+
+/// The activation as a function over runs: the one place where the run-time choice becomes code.
+template <class A>
+RunFunction<A> activation_of(Activation activation) {
+  const auto run = [](auto f) -> RunFunction<A> {
+    return [](const A* in, A* out, Index count) { map_run(count, out, decltype(f){}, in); };
+  };
   switch (activation) {
     case Activation::relu:
-      return f(kernels::Relu{});
+      return run(kernels::Relu{});
     case Activation::gelu:
-      return f(kernels::Gelu{});
+      return run(kernels::Gelu{});
     case Activation::gelu_tanh:
-      return f(kernels::GeluTanh{});
+      return run(kernels::GeluTanh{});
     case Activation::silu:
-      return f(kernels::Silu{});
+      return run(kernels::Silu{});
     case Activation::tanh:
-      return f(kernels::Tanh{});
+      return run(kernels::Tanh{});
     case Activation::sigmoid:
-      return f(kernels::Sigmoid{});
+      return run(kernels::Sigmoid{});
     case Activation::identity:
       break;
   }
-  return f(kernels::Identity{});
+  return run(kernels::Identity{});
 }
+
+#ifdef ATTN_INSTANTIATE
+ATTN_INSTANTIATE RunFunction<float> activation_of<float>(Activation);
+ATTN_INSTANTIATE RunFunction<double> activation_of<double>(Activation);
+#endif
+
+}  // namespace detail
 
 /// The name of the enumerator.
 inline std::ostream& operator<<(std::ostream& out, Activation activation) {
@@ -50,9 +61,8 @@ void activate_into(Activation activation, const X& x, Out&& out, const RunOption
   static_assert(Element<T> && std::same_as<T, ElementOf<Out>>,
                 "attn: x and out differ in their element type");
   static_assert(rank_of<X> == rank_of<Out>, "attn: x and out differ in rank");
-  with_activation(activation, [&](auto f) {
-    detail::map_elements("activate", detail::read_view(x), as_view(out), f, options);
-  });
+  detail::map_elements("activate", detail::read_view(x), as_view(out),
+                       detail::activation_of<Accumulator<T>>(activation), options);
 }
 
 /// activation(x) as a new Matrix (rank 2) or Tensor.

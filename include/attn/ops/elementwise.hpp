@@ -95,19 +95,25 @@ void map_run(Index count, T* out, F f, const In*... in) {
   std::copy_n(lanes, count - i, out + i);
 }
 
-/// map_run for any stride and element type, in pieces that are gathered into float or double.
-template <class T, class F>
-void map_strided(Index count, const T* in, Index in_stride, T* out, Index out_stride, F f) {
+/// out[i] = g(in[i]) over contiguous memory, in place or not. A pointer, so that the loops over views are
+/// compiled once for all g.
+template <class A>
+using RunFunction = void (*)(const A* in, A* out, Index count);
+
+/// f over any stride and element type, in pieces that are gathered into float or double.
+template <class T>
+void map_strided(Index count, const T* in, Index in_stride, T* out, Index out_stride,
+                 RunFunction<Accumulator<T>> f) {
   using A = Accumulator<T>;
   if constexpr (std::is_same_v<A, T>) {
-    if (in_stride == 1 && out_stride == 1) return map_run(count, out, f, in);
+    if (in_stride == 1 && out_stride == 1) return f(in, out, count);
   }
   constexpr Index piece = 128;
   A values[std::size_t{piece}];
   for (Index i = 0; i < count; i += piece) {
     const Index n = std::min(piece, count - i);
     copy_strided(in + i * in_stride, in_stride, values, 1, n);
-    map_run(n, values, f, static_cast<const A*>(values));
+    f(values, values, n);
     copy_strided(values, 1, out + i * out_stride, out_stride, n);
   }
 }
@@ -115,10 +121,10 @@ void map_strided(Index count, const T* in, Index in_stride, T* out, Index out_st
 /// Elements that one task handles: enough to be worth handing over, chosen by shape alone.
 inline constexpr Index elements_per_task = 1 << 14;
 
-/// out = f(x) element by element; f works on packets of Accumulator<T>.
-template <class T, int Rank, class F>
-void map_elements(const char* name, const TensorView<const T, Rank>& x, const TensorView<T, Rank>& out, F f,
-                  const RunOptions& options) {
+/// out = f(x) element by element.
+template <class T, int Rank>
+void map_elements(const char* name, const TensorView<const T, Rank>& x, const TensorView<T, Rank>& out,
+                  RunFunction<Accumulator<T>> f, const RunOptions& options) {
   check_elementwise(name, x, out);
   if (x.size() == 0) return;
   const bool flat = x.is_contiguous() && out.is_contiguous();

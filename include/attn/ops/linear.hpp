@@ -2,8 +2,7 @@
 #pragma once
 #include <optional>
 
-#include "attn/kernels/projection.hpp"
-#include "attn/kernels/run_tasks.hpp"
+#include "attn/kernels/passes.hpp"
 #include "attn/ops/activation.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -90,16 +89,12 @@ void linear_into(const TensorView<const T, Rank>& x, const PackedLinear<T>& weig
   if (residual.data() != nullptr)
     arguments.residual = detail::rows_for_reading(residual, weight.out(), frame);
   if (options.activation != Activation::identity)
-    arguments.epilogue = with_activation(options.activation, [](auto f) -> kernels::Epilogue<A> {
-      return [](A* values, Index count) {
-        detail::map_run(count, values, decltype(f){}, static_cast<const A*>(values));
-      };
-    });
+    arguments.epilogue = detail::activation_of<A>(options.activation);
 
   std::optional<kernels::Rows<A>> rows;
   if constexpr (std::is_same_v<T, A>) rows = detail::as_rows(out);
   arguments.y = rows ? *rows : kernels::Rows<A>{frame.template take<A>(out.size()).data(), weight.out()};
-  kernels::run_tasks<A>(kernels::Projection<A>(arguments), options.executor, workspace);
+  kernels::run_projection(arguments, options.executor, workspace);
   if (!rows) copy(TensorView<const A, Rank>(arguments.y.data, wanted), out);
 }
 

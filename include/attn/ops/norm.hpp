@@ -89,6 +89,13 @@ void rms_norm_row(const A* x, A* out, Index size, const A* weight, const A* bias
              [&](const auto& v) ATTN_LAMBDA_INLINE { return kernels::mul(v, kernels::broadcast(factor)); });
 }
 
+#ifdef ATTN_INSTANTIATE
+ATTN_INSTANTIATE void layer_norm_row(const float*, float*, Index, const float*, const float*, float);
+ATTN_INSTANTIATE void layer_norm_row(const double*, double*, Index, const double*, const double*, double);
+ATTN_INSTANTIATE void rms_norm_row(const float*, float*, Index, const float*, const float*, float);
+ATTN_INSTANTIATE void rms_norm_row(const double*, double*, Index, const double*, const double*, double);
+#endif
+
 template <class X, class Weight, class Bias, class Out, class F>
 void norm_into(const char* name, const X& x, const Weight& weight, const Bias& bias, Out&& out,
                const NormOptions& options, F row) {

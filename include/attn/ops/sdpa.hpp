@@ -10,9 +10,7 @@
 #include "attn/core/tensor.hpp"
 #include "attn/core/tensor_traits.hpp"
 #include "attn/core/workspace.hpp"
-#include "attn/kernels/flash_forward.hpp"
-#include "attn/kernels/run_tasks.hpp"
-#include "attn/kernels/score_pass.hpp"
+#include "attn/kernels/passes.hpp"
 #include "attn/masks/mask.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -149,20 +147,13 @@ struct SdpaCall {
   /// Runs the fused kernel, and the score kernel where scores are wanted.
   void run(const TensorView<Accumulator<T>, 3>& logsumexp, const TensorView<Accumulator<T>, 4>& scores = {},
            ScoreStage stage = ScoreStage::weights) {
-    using A = Accumulator<T>;
     if (problem.batch * problem.num_heads * problem.q_len == 0) return;
     Workspace local;
     Workspace& workspace = options.workspace != nullptr ? *options.workspace : local;
-    const typename kernels::ForwardPass<T>::Hooks hooks(mask, problem);
+    const kernels::ForwardHooks<T> hooks(mask, problem);
     arguments.logsumexp = logsumexp;
-    using FewRows = kernels::RowProducts<A>;
-    if (problem.q_len * problem.group_size() <= FewRows::max_rows)
-      kernels::run_tasks<A>(kernels::ForwardPass<T, FewRows>(arguments, hooks), options.executor, workspace);
-    else
-      kernels::run_tasks<A>(kernels::ForwardPass<T>(arguments, hooks), options.executor, workspace);
-    if (scores.size() > 0)
-      kernels::run_tasks<A>(kernels::ScorePass<T>(arguments, hooks, stage, scores), options.executor,
-                            workspace);
+    kernels::run_forward(arguments, hooks, options.executor, workspace);
+    if (scores.size() > 0) kernels::run_scores(arguments, hooks, stage, scores, options.executor, workspace);
   }
 };
 

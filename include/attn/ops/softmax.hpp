@@ -57,6 +57,13 @@ void log_softmax_row(const A* x, A* out, Index size) {
   map_run(size, out, subtract, x);
 }
 
+#ifdef ATTN_INSTANTIATE
+ATTN_INSTANTIATE void softmax_row(const float*, float*, Index);
+ATTN_INSTANTIATE void softmax_row(const double*, double*, Index);
+ATTN_INSTANTIATE void log_softmax_row(const float*, float*, Index);
+ATTN_INSTANTIATE void log_softmax_row(const double*, double*, Index);
+#endif
+
 template <class X, class Out, class F>
 void softmax_into(const char* name, const X& x, Out&& out, const SoftmaxOptions& options, F row) {
   using T = ElementOf<const X>;
