@@ -9,8 +9,8 @@
 
 namespace {
 
-/// Distance in units of the last place of the truth (of the smallest denormal, where that is more); infinite if
-/// one of the two is NaN or rounds to infinity and the other is not.
+/// Distance in units of the last place of the truth (of the smallest denormal, where that is more); infinite
+/// if one of the two is NaN or rounds to infinity and the other is not.
 template <class T>
 double error_in_ulps(T value, long double truth) {
   using Limits = std::numeric_limits<T>;

@@ -28,8 +28,8 @@ ATTN_ALWAYS_INLINE T horner(T x, T accumulated, double next, Rest... rest) {
   return horner(x, accumulated * x + static_cast<T>(next), rest...);
 }
 
-/// condition ? a : b by bits: of a conditional expression g++ makes branches with copies of what follows, which
-/// it then does not vectorise.
+/// condition ? a : b by bits: of a conditional expression g++ makes branches with copies of what follows,
+/// which it then does not vectorise.
 template <FloatOrDouble T>
 ATTN_ALWAYS_INLINE T select(bool condition, T a, T b) {
   const BitsOf<T> mask = -static_cast<BitsOf<T>>(condition), other = std::bit_cast<BitsOf<T>>(b);
@@ -50,9 +50,9 @@ struct Exponential {
   std::int32_t power;
 };
 
-/// x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 in two parts of which n times the first is exact (Cody and Waite
-/// 1980, "Software manual for the elementary functions", chapter 6); e^r - 1 by its Taylor series, whose next
-/// term is below rounding. x is bounded, or NaN: then power is 0 and rest NaN.
+/// x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 in two parts of which n times the first is exact (Cody and
+/// Waite 1980, "Software manual for the elementary functions", chapter 6); e^r - 1 by its Taylor series, whose
+/// next term is below rounding. x is bounded, or NaN: then power is 0 and rest NaN.
 template <FloatOrDouble T>
 ATTN_ALWAYS_INLINE Exponential<T> exponential(T x) {
   const T countable = select(x == x, x, T(0));
@@ -83,8 +83,8 @@ ATTN_ALWAYS_INLINE T exp(T x) {
   return detail::times_power_of_two(1 + e.rest, half) * detail::times_power_of_two(T(1), e.power - half);
 }
 
-/// tanh x = -m / (2 + m) with m = e^(-2 |x|) - 1, within 3 units in the last place, also near 0; -0, infinities
-/// and NaN as std::tanh.
+/// tanh x = -m / (2 + m) with m = e^(-2 |x|) - 1, within 3 units in the last place, also near 0; -0,
+/// infinities and NaN as std::tanh.
 template <detail::FloatOrDouble T>
 ATTN_ALWAYS_INLINE T tanh(T x) {
   const T exponent = -2 * std::abs(x);
