@@ -297,18 +297,14 @@ TEST(Safetensors, BadNamesAreNotWritten) {
   const TemporaryDirectory directory;
   attn_test::write_text(directory / "w", "old");
   const Tensor<float, 1> x({2});
-  EXPECT_NE(error_text<FormatError>([&] {
-              attn::write_safetensors(directory / "w", attn::WeightMap().add("__metadata__", x));
-            }).find("must not be called '__metadata__'"),
-            std::string::npos);
-  EXPECT_NE(error_text<FormatError>([&] {
-              attn::write_safetensors(directory / "w", attn::WeightMap().add("\xC3(", x));
-            }).find("is not UTF-8"),
-            std::string::npos);
-  EXPECT_NE(error_text<FormatError>([&] {
-              attn::write_safetensors(directory / "w", attn::WeightMap().add("x", x), {{"k", "\xFF"}});
-            }).find("is not UTF-8"),
-            std::string::npos);
+  const auto write_error = [&](const char* name, const std::map<std::string, std::string>& metadata) {
+    return error_text<FormatError>(
+        [&] { attn::write_safetensors(directory / "w", attn::WeightMap().add(name, x), metadata); });
+  };
+  const std::string start = "attn: " + (directory / "w").string();
+  EXPECT_EQ(write_error("__metadata__", {}), start + ": a weight must not be called '__metadata__'");
+  EXPECT_EQ(write_error("\xC3(", {}), start + ": a name or metadata text is not UTF-8");
+  EXPECT_EQ(write_error("x", {{"k", "\xFF"}}), start + ": a name or metadata text is not UTF-8");
   expect_old_file(directory, "w");
 }
 
