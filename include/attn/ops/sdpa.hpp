@@ -144,16 +144,20 @@ struct SdpaCall {
     check_no_overlap(name, result, "out", arguments.out);
   }
 
-  /// Runs the fused kernel, and the score kernel where scores are wanted.
-  void run(const TensorView<Accumulator<T>, 3>& logsumexp, const TensorView<Accumulator<T>, 4>& scores = {},
-           ScoreStage stage = ScoreStage::weights) {
+  /// Runs the fused kernel.
+  void run(const TensorView<Accumulator<T>, 3>& logsumexp) {
     if (problem.batch * problem.num_heads * problem.q_len == 0) return;
     Workspace local;
-    Workspace& workspace = options.workspace != nullptr ? *options.workspace : local;
-    const kernels::ForwardHooks<T> hooks(mask, problem);
     arguments.logsumexp = logsumexp;
-    kernels::run_forward(arguments, hooks, options.executor, workspace);
-    if (scores.size() > 0) kernels::run_scores(arguments, hooks, stage, scores, options.executor, workspace);
+    kernels::run_forward(arguments, kernels::ForwardHooks<T>(mask, problem), options.executor,
+                         options.workspace != nullptr ? *options.workspace : local);
+  }
+  /// Writes the scores at a stage, after run().
+  void write_scores(const TensorView<Accumulator<T>, 4>& scores, ScoreStage stage) {
+    if (scores.size() == 0) return;
+    Workspace local;
+    kernels::run_scores(arguments, kernels::ForwardHooks<T>(mask, problem), stage, scores, options.executor,
+                        options.workspace != nullptr ? *options.workspace : local);
   }
 };
 
@@ -256,7 +260,8 @@ void sdpa_with_weights_into(const Q& q, const K& k, const V& v, O&& out, W&& wei
   Workspace local;
   Workspace::Frame frame(options.workspace != nullptr ? *options.workspace : local);
   const std::span<A> logsumexp = frame.template take<A>(p.batch * p.num_heads * p.q_len);
-  call.run({logsumexp.data(), {p.batch, p.num_heads, p.q_len}}, scores, stage);
+  call.run({logsumexp.data(), {p.batch, p.num_heads, p.q_len}});
+  call.write_scores(scores, stage);
 }
 
 /// As sdpa, with the scores of all pairs at a stage: weights [..., q_len, kv_len], a Matrix for rank 2, else
