@@ -51,8 +51,8 @@ struct Exponential {
 };
 
 /// x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 in two parts of which n times the first is exact (Cody and
-/// Waite 1980, "Software manual for the elementary functions", chapter 6); e^r - 1 by its Taylor series, whose
-/// next term is below rounding. x is bounded, or NaN: then power is 0 and rest NaN.
+/// Waite 1980, "Software manual for the elementary functions", chapter 6); e^r - 1 by its Taylor series,
+/// whose next term is below rounding. x is bounded, or NaN: then power is 0 and rest NaN.
 template <FloatOrDouble T>
 ATTN_ALWAYS_INLINE Exponential<T> exponential(T x) {
   const T countable = select(x == x, x, T(0));
