@@ -6,7 +6,7 @@
 #include "attn/core/executor.hpp"
 #include "attn/core/tensor.hpp"
 #include "attn/core/workspace.hpp"
-#include "attn/kernels/packet.hpp"
+#include "attn/kernels/rows.hpp"
 
 ATTN_NAMESPACE_BEGIN
 
@@ -72,12 +72,6 @@ T* row_data(const TensorView<T, Rank>& x, Index row) {
   return x.data() + offset;
 }
 
-/// to[i] = from[i], converting.
-template <class From, class To>
-void copy_strided(const From* from, Index from_stride, To* to, Index to_stride, Index count) {
-  for (Index i = 0; i < count; ++i) to[i * to_stride] = static_cast<To>(from[i * from_stride]);
-}
-
 /// out[i] = f(in[i]...) on packets for contiguous memory; `out` may be one of the inputs.
 template <class T, class F, class... In>
 void map_run(Index count, T* out, F f, const In*... in) {
@@ -112,9 +106,9 @@ void map_strided(Index count, const T* in, Index in_stride, T* out, Index out_st
   A values[std::size_t{piece}];
   for (Index i = 0; i < count; i += piece) {
     const Index n = std::min(piece, count - i);
-    copy_strided(in + i * in_stride, in_stride, values, 1, n);
+    kernels::copy_row(in + i * in_stride, in_stride, n, values, 1);
     f(values, values, n);
-    copy_strided(values, 1, out + i * out_stride, out_stride, n);
+    kernels::copy_row(values, 1, n, out + i * out_stride, out_stride);
   }
 }
 

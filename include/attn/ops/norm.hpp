@@ -32,7 +32,7 @@ const A* affine_values(const char* name, const char* role, const X& x, Index siz
     A* const values = frame.take<A>(size).data();
     const Rows<std::remove_pointer_t<decltype(view.data())>, rank_of<X>> rows(name, view, {0, -1});
     rows.for_each_run(0, [&](const auto* run, Index stride, Index begin, Index count) {
-      copy_strided(run, stride, values + begin, 1, count);
+      kernels::copy_row(run, stride, count, values + begin, 1);
     });
     return values;
   }

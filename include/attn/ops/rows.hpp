@@ -100,11 +100,11 @@ void map_rows(const char* name, const TensorView<const T, Rank>& x, const Tensor
     }
     A* const scratch = gathered + worker * size;
     from.for_each_run(row, [&](const T* run, Index stride, Index begin, Index count) {
-      copy_strided(run, stride, scratch + begin, 1, count);
+      kernels::copy_row(run, stride, count, scratch + begin, 1);
     });
     f(static_cast<const A*>(scratch), scratch, size);
     to.for_each_run(row, [&](T* run, Index stride, Index begin, Index count) {
-      copy_strided(scratch + begin, 1, run, stride, count);
+      kernels::copy_row(scratch + begin, 1, count, run, stride);
     });
   };
   const Index rows_per_task = std::max<Index>(1, elements_per_task / size);
