@@ -240,9 +240,10 @@ TEST(MultiHeadAttention, ExtraKeysEqualProjectedRowsAppendedByHand) {
 TEST(MultiHeadAttention, ExtraKeysStayVisibleUnderCausal) {
   const auto module = random_module<float>({.embed_dim = 8, .num_heads = 2, .add_zero_attn = true});
   const auto x = random_tensor<float, 3>({1, 6, 8}, 14);
-  const auto weights = module.forward_with_weights(x, attn::Causal{}).weights;
+  const auto [out, weights] = module.forward_with_weights(x, attn::Causal{});
   for (Index i = 0; i < 6; ++i)
     for (Index j = 0; j < 7; ++j) EXPECT_EQ(weights(0, 0, i, j) > 0, j <= i || j == 6);
+  EXPECT_EQ(module.forward(x, attn::Causal{}), out);
 }
 
 TEST(MultiHeadAttention, HeadGatesScaleHeadsAndStartAtOne) {

@@ -100,8 +100,10 @@ struct AttendBatch {
 
   template <Element T>
   void operator()(const AttendArguments<T>& a, const SdpaOptions& options) const {
-    sdpa_into(split_heads(a.q, a.num_heads), split_heads(a.k, a.num_kv_heads),
-              split_heads(a.v, a.num_kv_heads), split_heads(a.out, a.num_heads), mask, options);
+    detail::with_extra_keys(a, mask, [&](const auto& seen) {
+      sdpa_into(split_heads(a.q, a.num_heads), split_heads(a.k, a.num_kv_heads),
+                split_heads(a.v, a.num_kv_heads), split_heads(a.out, a.num_heads), seen, options);
+    });
   }
 };
 
