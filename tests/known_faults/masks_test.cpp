@@ -73,6 +73,7 @@ TYPED_TEST(MaskFault, B02_ARowOfTheLowestNumberIsABiasOfEqualScoresAndNotAMask) 
   attn::Matrix<TypeParam> bias = attn::Matrix<TypeParam>::Zero(2, 4);
   bias.row(1).setConstant(std::numeric_limits<TypeParam>::lowest());
   this->expect(Numbers{{-0.017403, -0.144911}, {0.09375, -0.0625}}, attn::AdditiveBias(bias));
+  EXPECT_TRUE((this->weights(attn::AdditiveBias(bias)).row(1).array() == TypeParam(0.25)).all());
   Flags drop = Flags::Constant(2, 4, false);
   drop.row(1).setConstant(true);
   this->expect(Numbers{{-0.017403, -0.144911}, {0, 0}}, attn::DropMask(drop));

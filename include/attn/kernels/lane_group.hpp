@@ -126,9 +126,9 @@ class LaneGroup {
   }
 
   /// Scores of all keys of `tile` at a stage, to scores[key][lane]; for weights, `logsumexps` are the lanes'
-  /// results of a finished pass. Mode: natural units.
+  /// results of a finished pass, and the weights are added to `sums`. Mode: natural units.
   void score_tile(Range tile, const TileRows<A>& keys, const Hooks& hooks, A soft_cap, ScoreStage stage,
-                  const A* logsumexps, A* scores) {
+                  const A* logsumexps, A* sums, A* scores) {
     first_key_ = tile.begin;
     scores_ = scores;
     alignas(64) A ignored[as_size(lanes)];
@@ -149,7 +149,7 @@ class LaneGroup {
     alignas(64) A base[as_size(lanes)];
     for (int i = 0; i < lanes; ++i)
       base[i] = i < rows_.count && logsumexps[i] != masked_score<A> ? logsumexps[i] : A(0);
-    exponentiate<A, max_packets, lanes, ScoreUnits::natural>(tile.size(), scores, base, ignored);
+    exponentiate<A, max_packets, lanes, ScoreUnits::natural>(tile.size(), scores, base, sums);
   }
 
   /// Every output is a finite number (and so no NaN of a masked key has come in).

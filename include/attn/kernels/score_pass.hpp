@@ -42,7 +42,7 @@ class ScorePass {
     group.place(scratch, p_.head_dim, 0);
     const RowSource<E> queries(x_.q, rows.batch, head), keys(x_.k, rows.batch, p_.kv_head(head));
     const A* query_rows[as_size(lanes)];
-    A logsumexps[as_size(lanes)] = {};
+    alignas(64) A logsumexps[as_size(lanes)] = {}, sums[as_size(lanes)] = {};
     for (Index i = 0; i < lanes; ++i) {
       query_rows[i] =
           i < rows.count ? queries.tile(first + i, 1, gathered + i * p_.head_dim).data : query_rows[0];
@@ -53,9 +53,10 @@ class ScorePass {
     for (Index k = 0; k < p_.kv_len; k += Shape::tile_keys) {
       const Range tile{k, std::min(k + Shape::tile_keys, p_.kv_len)};
       group.score_tile(tile, keys.tile(k, tile.size(), key_rows), hooks_, static_cast<A>(x_.soft_cap), stage_,
-                       logsumexps, scores);
+                       logsumexps, sums, scores);
       write(rows, tile, scores, transposed);
     }
+    if (stage_ == ScoreStage::weights) normalize(rows, logsumexps, sums);
   }
 
  private:
@@ -72,6 +73,19 @@ class ScorePass {
         copy_row(targets[i], 1, tile.size(),
                  &scores_(rows.batch, rows.first_head, rows.first_row + first + i, tile.begin),
                  scores_.stride(3));
+    }
+  }
+
+  /// Divides each row by its sum, the sink included. A logsumexp is rounded in proportion to its size, which
+  /// gives all weights of a row one wrong factor: up to the number of keys, if each has a bias of -1e9.
+  void normalize(const LaneRows& rows, const A* logsumexps, const A* sums) const {
+    const Index head = rows.first_head;
+    for (Index i = 0; i < rows.count; ++i) {
+      const A sink = x_.sinks.empty() ? masked_score<A> : static_cast<A>(x_.sinks[as_size(head)]);
+      const A total = sums[i] + (sink == masked_score<A> ? A(0) : std::exp(sink - logsumexps[i]));
+      if (total == A(0)) continue;  // it sees no key
+      A* const row = &scores_(rows.batch, head, rows.first_row + i, 0);
+      for (Index k = 0; k < p_.kv_len; ++k) row[k * scores_.stride(3)] /= total;
     }
   }
 
