@@ -27,15 +27,22 @@ Case load_onnx_case(const std::filesystem::path& folder, const json& entry) {
   return c;
 }
 
-/// Layers and models: a safetensors file each, with float32 inputs and float64 results.
+/// 16-bit inputs are there to be computed in their own type, float32 ones in float and in double.
+std::vector<DType> types_for(const attn::WeightMap& tensors) {
+  for (const std::string& name : tensors.names()) {
+    const DType type = tensors.at(name).dtype();
+    if (name.starts_with("in.") && (type == DType::float16 || type == DType::bfloat16)) return {type};
+  }
+  return {DType::float32, DType::float64};
+}
+
+/// Attention, layers and models: inputs and float64 results in a safetensors file; where it holds several
+/// cases, the entry's prefix stands before the names of this one.
 Case load_torch_case(const std::filesystem::path& folder, const json& entry) {
   const attn::Safetensors file = attn::open_safetensors(folder / entry.at("file").get<std::string>());
-  return {entry.at("name"),
-          entry.at("kind"),
-          entry.at("config"),
-          file.weights,
-          {DType::float32, DType::float64},
-          entry.at("has_nan")};
+  const attn::WeightMap tensors = file.weights.under(entry.value("prefix", ""));
+  return {entry.at("name"), entry.at("kind"),   entry.at("config"),
+          tensors,          types_for(tensors), entry.at("has_nan")};
 }
 
 }  // namespace

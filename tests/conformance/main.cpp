@@ -2,8 +2,8 @@
 //
 // Prints each failed case with its largest error, what was skipped and why, and as the last line
 // "N passed, N failed, N skipped". Exit code 1 if a case failed or none passed, 2 if a folder cannot be read.
-// With
-// --verbose also a line for each passed case: its largest error as a part of what is allowed.
+// With --verbose also a line for each passed case: its largest error as a part of what is allowed. With
+// --require-all also exit code 1 if a case was skipped or an output not compared.
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -20,15 +20,15 @@ std::map<std::string, Kind> all_kinds() {
   std::map<std::string, Kind> kinds;
   for (const auto& part :
        {onnx_attention_kinds(), onnx_elementwise_kinds(), onnx_gemm_kinds(), torch_attention_kinds(),
-        torch_elementwise_kinds(), torch_feed_forward_kinds(), torch_sdpa_kinds(), torch_transformer_kinds(),
-        transformers_bert_kinds(), transformers_encoder_decoder_kinds()})
+        torch_elementwise_kinds(), torch_feed_forward_kinds(), torch_sdpa_kinds(), torch_sdpa_mask_kinds(),
+        torch_transformer_kinds(), transformers_bert_kinds(), transformers_encoder_decoder_kinds()})
     for (const Kind& kind : part) kinds.emplace(kind.name, kind);
   return kinds;
 }
 
 class Session {
  public:
-  explicit Session(bool verbose) : verbose_(verbose) {}
+  Session(bool verbose, bool requires_all) : verbose_(verbose), requires_all_(requires_all) {}
 
   void run_folder(const std::filesystem::path& folder) {
     const nlohmann::json manifest = attn::read_json(folder / "manifest.json");
@@ -44,7 +44,7 @@ class Session {
     }
   }
 
-  /// Prints the summary; true if cases passed and none failed.
+  /// Prints the summary; true if cases passed and none failed (nor was left out, where all are required).
   bool finish() const {
     int skipped = 0;
     for (const auto& [reason, names] : skipped_) {
@@ -59,7 +59,8 @@ class Session {
       std::printf("\n");
     }
     std::printf("%d passed, %d failed, %d skipped\n", passed_, failed_, skipped);
-    return failed_ == 0 && passed_ > 0;
+    const bool is_all = skipped_.empty() && ignored_.empty();
+    return failed_ == 0 && passed_ > 0 && (is_all || !requires_all_);
   }
 
  private:
@@ -90,7 +91,7 @@ class Session {
   }
 
   std::map<std::string, Kind> kinds_ = all_kinds();
-  bool verbose_;
+  bool verbose_, requires_all_;
   int passed_ = 0, failed_ = 0;
   std::map<std::string, std::vector<std::string>> skipped_;
   std::map<std::string, std::set<std::string>> ignored_;
@@ -102,11 +103,12 @@ class Session {
 int main(int argc, char** argv) {
   std::vector<std::string> folders(argv + 1, argv + argc);
   const bool verbose = std::erase(folders, "--verbose") > 0;
+  const bool requires_all = std::erase(folders, "--require-all") > 0;
   if (folders.empty()) {
-    std::fprintf(stderr, "usage: attn_conformance [--verbose] DIR...\n");
+    std::fprintf(stderr, "usage: attn_conformance [--verbose] [--require-all] DIR...\n");
     return 2;
   }
-  attn_conformance::Session session(verbose);
+  attn_conformance::Session session(verbose, requires_all);
   try {
     for (const std::string& folder : folders) session.run_folder(folder);
   } catch (const std::exception& error) {

@@ -37,6 +37,7 @@ std::vector<Kind> torch_attention_kinds();
 std::vector<Kind> torch_elementwise_kinds();
 std::vector<Kind> torch_feed_forward_kinds();
 std::vector<Kind> torch_sdpa_kinds();
+std::vector<Kind> torch_sdpa_mask_kinds();
 std::vector<Kind> torch_transformer_kinds();
 std::vector<Kind> transformers_bert_kinds();
 std::vector<Kind> transformers_encoder_decoder_kinds();

@@ -23,15 +23,36 @@ Kind activation_kind(std::string name, attn::Activation activation) {
   return map_kind(std::move(name), [=](const Case&, const auto& x) { return attn::activate(activation, x); });
 }
 
-auto layer_norm(const Case& c, const auto& x) {
-  using T = attn::ElementOf<decltype(x)>;
-  const attn::NormOptions options{.eps = c.attribute("eps", 1e-5)};
-  if (!c.has("w.weight")) return attn::layer_norm(x, attn::NoAffine{}, attn::NoAffine{}, options);
-  return attn::layer_norm(x, c.at("w.weight").get<T, 1>(), c.at("w.bias").get<T, 1>(), options);
+/// Over all axes from the attribute `axis` on, by default the last.
+attn::NormOptions norm_options(const Case& c, double eps) {
+  return {.eps = c.attribute("eps", eps), .axes = {c.attribute("axis", -1), -1}};
 }
-auto rms_norm(const Case& c, const auto& x) {
-  using T = attn::ElementOf<decltype(x)>;
-  return attn::rms_norm(x, c.at("w.weight").get<T, 1>(), {.eps = c.attribute("eps", 1e-6)});
+
+/// f(the elements of a weight or bias, or NoAffine if the case does not have it).
+template <class T, class F>
+void with_affine(const Case& c, const char* name, F f) {
+  if (!c.has(name)) return f(attn::NoAffine{});
+  const std::vector<T> values = flat_values<T>(c.at(name));
+  f(TensorView<const T, 1>(values, {static_cast<Index>(values.size())}));
+}
+
+template <class T>
+void layer_norm(const Case& c, Comparison& out) {
+  with_tensor<T>(c.at("in.x"), [&](const auto& x) {
+    with_affine<T>(c, "w.weight", [&](const auto& weight) {
+      with_affine<T>(c, "w.bias", [&](const auto& bias) {
+        out.expect("out", attn::layer_norm(x, weight, bias, norm_options(c, 1e-5)));
+      });
+    });
+  });
+}
+template <class T>
+void rms_norm(const Case& c, Comparison& out) {
+  with_tensor<T>(c.at("in.x"), [&](const auto& x) {
+    with_affine<T>(c, "w.weight", [&](const auto& weight) {
+      out.expect("out", attn::rms_norm(x, weight, norm_options(c, 1e-6)));
+    });
+  });
 }
 
 /// The slopes, and the bias as it changes scores of 0.
@@ -67,7 +88,8 @@ std::vector<Kind> torch_elementwise_kinds() {
                [](const Case& c, const auto& x) {
                  return attn::log_softmax(x, {.axis = c.attribute("dim", -1)});
                }),
-      map_kind("layer_norm", [](const Case& c, const auto& x) { return layer_norm(c, x); }),
+      make_kind<float, double>("layer_norm",
+                               []<class T>(const Case& c, Comparison& out) { layer_norm<T>(c, out); }),
       make_kind<float, double>("sinusoidal_positional_encoding",
                                []<class T>(const Case& c, Comparison& out) {
                                  out.expect("pe", attn::sinusoidal_positions<T>(c.config.at("positions"),
@@ -75,7 +97,8 @@ std::vector<Kind> torch_elementwise_kinds() {
                                }),
       make_kind<float, double>("alibi_bias",
                                []<class T>(const Case& c, Comparison& out) { alibi<T>(c, out); }),
-      map_kind("rms_norm", [](const Case& c, const auto& x) { return rms_norm(c, x); }),
+      make_kind<float, double>("rms_norm",
+                               []<class T>(const Case& c, Comparison& out) { rms_norm<T>(c, out); }),
   };
 }
 

@@ -26,16 +26,20 @@ void run_feed_forward(const Case& c, attn::Activation activation, Comparison& ou
   with_tensor<T>(c.at("in.x"), [&](const auto& x) { out.expect("out", network.forward(x)); });
 }
 
+Kind feed_forward_kind(std::string name, attn::Activation activation) {
+  return make_kind<float, double>(std::move(name), [=]<class T>(const Case& c, Comparison& out) {
+    run_feed_forward<T>(c, activation, out);
+  });
+}
+
 }  // namespace
 
 std::vector<Kind> torch_feed_forward_kinds() {
   using attn::Activation;
-  return {make_kind<float, double>(
-              "swiglu_ffn",
-              []<class T>(const Case& c, Comparison& out) { run_feed_forward<T>(c, Activation::silu, out); }),
-          make_kind<float, double>("geglu_ffn", []<class T>(const Case& c, Comparison& out) {
-            run_feed_forward<T>(c, Activation::gelu, out);
-          })};
+  return {feed_forward_kind("glu_ffn", Activation::sigmoid), feed_forward_kind("reglu_ffn", Activation::relu),
+          feed_forward_kind("geglu_ffn", Activation::gelu),
+          feed_forward_kind("geglu_tanh_ffn", Activation::gelu_tanh),
+          feed_forward_kind("swiglu_ffn", Activation::silu)};
 }
 
 }  // namespace attn_conformance

@@ -55,7 +55,8 @@ attn::TransformerLayerConfig layer_config(const Case& c) {
           .feed_forward_dim = c.attribute<Index>("dim_feedforward", 0),
           .activation = gelu ? attn::Activation::gelu : attn::Activation::relu,
           .norm = pre ? attn::NormPlacement::pre : attn::NormPlacement::post,
-          .norm_eps = c.attribute("layer_norm_eps", 1e-5)};
+          .norm_eps = c.attribute("layer_norm_eps", 1e-5),
+          .bias = c.attribute("bias", true)};
 }
 
 template <class T>
