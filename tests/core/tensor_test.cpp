@@ -59,10 +59,13 @@ TEST(Tensor, RefusesANegativeExtent) {
 }
 
 TEST(Tensor, NamesTheSizeThatNoAddressSpaceHolds) {
-  constexpr std::size_t count = std::numeric_limits<std::size_t>::max() / 8;
-  EXPECT_EQ(attn_test::error_text<std::length_error>(
-                [] { attn::detail::CacheLineAllocator<double>().allocate(count); }),
-            "attn: Tensor: " + std::to_string(count) + " elements of 8 bytes exceed the address space");
+  constexpr Index large = Index{1} << 40;
+  EXPECT_EQ(attn_test::error_text<std::length_error>([] { Tensor<double, 1>({Index{1} << 60}); }),
+            "attn: Tensor: extents [1152921504606846976] of elements of 8 bytes exceed the address space");
+  EXPECT_EQ(attn_test::error_text<std::length_error>([] {
+              Tensor<float, 2>({large, large});
+            }),
+            "attn: Tensor: extents [1099511627776, 1099511627776] have more elements than can be counted");
 }
 
 TEST(Tensor, HandsOutReadOnlyViewsWhenItIsConst) {

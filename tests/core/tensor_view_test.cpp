@@ -121,6 +121,19 @@ TEST(TensorView, RefusesANegativeExtent) {
             "attn: TensorView: extents [2, -1] must not be negative");
 }
 
+// The product of these extents is 2^64, which is 0 in 64 bits: as many elements as an empty span has.
+TEST(TensorView, RefusesExtentsWhoseProductOverflows) {
+  constexpr Index large = Index{1} << 32;
+  const std::string text =
+      "attn: TensorView: extents [4294967296, 4294967296] have more elements than can be counted";
+  EXPECT_EQ(error_text<std::length_error>([] {
+              TensorView<int, 2>(std::span<int>(), {large, large});
+            }),
+            text);
+  EXPECT_EQ(error_text<std::length_error>([] { TensorView<int, 2>(nullptr, {large, large}, {0, 0}); }), text);
+  EXPECT_EQ((TensorView<int, 3>(nullptr, {large, 0, 5}).size()), 0);
+}
+
 TEST(TensorView, ConvertsToReadOnlyAndNotBack) {
   EXPECT_TRUE((std::convertible_to<TensorView<int, 2>, TensorView<const int, 2>>));
   EXPECT_FALSE((std::convertible_to<TensorView<const int, 2>, TensorView<int, 2>>));

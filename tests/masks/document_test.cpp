@@ -101,7 +101,9 @@ TEST(Documents, NameIdsThatDoNotFit) {
   EXPECT_EQ(error_text<attn::ShapeError>([] {
               Documents::packed(Ids{1, 3});
             }),
-            "attn: Documents::packed: starts must begin with 0");
+            "attn: Documents::packed: starts must begin with 0, not 1");
+  EXPECT_EQ(error_text<attn::ShapeError>([] { Documents::packed(Ids{}); }),
+            "attn: Documents::packed: there are no starts; they begin with 0");
   EXPECT_EQ(error_text<attn::ShapeError>([] {
               Documents::packed(Ids{0, 3, 2});
             }),

@@ -74,7 +74,8 @@ TEST(FusedQkv, NamesWhatDoesNotFit) {
             "attn: assign_fused_qkv: weight [16, 7] does not fit inputs of 8, 8 and 8");
   EXPECT_EQ(error_text<attn::ShapeError>(
                 [&] { attn::assign_fused_qkv(module, attn::Tensor<float, 1>({16}), QkvLayout::blocks); }),
-            "attn: assign_fused_qkv: a projection of the module has no bias");
+            "attn: assign_fused_qkv: bias [16] is for q, k and v, but the module has q_bias 1, k_bias 1 and "
+            "v_bias 0");
 }
 
 }  // namespace

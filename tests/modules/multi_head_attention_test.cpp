@@ -318,7 +318,7 @@ TEST(MultiHeadAttention, NamesWhatDoesNotFit) {
             "attn: MultiHeadAttention: key [2, 5, 6] and value [2, 3, 8] differ in length");
   attn::Tensor<float, 3> out({2, 3, 8});
   EXPECT_EQ(error_text<std::invalid_argument>([&] { module.forward_into(out, narrow, longer, out); }),
-            "attn: MultiHeadAttention: out [2, 3, 8] overlaps an input");
+            "attn: MultiHeadAttention: out [2, 3, 8] overlaps query [2, 3, 8]");
   attn::Tensor<float, 3> small({2, 3, 7});
   EXPECT_EQ(error_text<attn::ShapeError>([&] { module.forward_into(x, narrow, longer, small); }),
             "attn: MultiHeadAttention: out [2, 3, 7] should be as query, [2, 3, 8]");

@@ -106,7 +106,7 @@ TEST(TransformerDecoder, NamesWhatDoesNotFit) {
   attn::TransformerDecoder<float> decoder(config(attn::NormPlacement::pre));
   attn::Tensor<float, 3> x({2, 3, 12});
   EXPECT_EQ(error_text<std::invalid_argument>([&] { decoder.forward_into(x, x, x); }),
-            "attn: forward_into: out [2, 3, 12] overlaps memory");
+            "attn: TransformerDecoder forward_into: out [2, 3, 12] overlaps memory [2, 3, 12]");
   auto narrow = config(attn::NormPlacement::pre);
   narrow.layer.embed_dim = 6;
   EXPECT_EQ(error_text<attn::ShapeError>(

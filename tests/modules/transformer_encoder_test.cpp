@@ -177,8 +177,12 @@ TEST(TransformerEncoder, NamesWhatDoesNotFit) {
             "attn: MultiHeadAttention: query [2, 3, 15] does not have embed_dim 16");
   attn::Tensor<float, 2> rows({5, 16});
   const Index offsets[] = {0, 4};
-  EXPECT_EQ(error_text<attn::ShapeError>([&] { encoder.forward_packed_into(rows, {offsets}, rows); }),
-            "attn: PackedSequences: the offsets must start at 0 and end at the number of rows, 5");
+  EXPECT_EQ(
+      error_text<attn::ShapeError>([&] { encoder.forward_packed_into(rows, {offsets}, rows); }),
+      "attn: PackedSequences: the offsets run from 0 to 4; they must start at 0 and end at the number of "
+      "rows, 5");
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { encoder.forward_packed_into(rows, {}, rows); }),
+            "attn: PackedSequences: there are no offsets; they start at 0");
   const Index back[] = {0, 4, 2, 5};
   EXPECT_EQ(error_text<attn::ShapeError>([&] { encoder.forward_packed_into(rows, {back}, rows); }),
             "attn: PackedSequences: sequence 1 ends at row 2, before its begin 4");

@@ -19,12 +19,7 @@ struct CacheLineAllocator {
   CacheLineAllocator() = default;
   template <class U>
   CacheLineAllocator(const CacheLineAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
-  T* allocate(std::size_t count) {
-    if (count > std::numeric_limits<std::size_t>::max() / 2 / sizeof(T))
-      raise<std::length_error>("Tensor: ", count, " elements of ", sizeof(T),
-                               " bytes exceed the address space");
-    return static_cast<T*>(::operator new(count * sizeof(T), alignment));
-  }
+  T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), alignment)); }
   void deallocate(T* data, std::size_t) { ::operator delete(data, alignment); }
   template <class U>
   friend bool operator==(const CacheLineAllocator&, const CacheLineAllocator<U>&) {
@@ -44,10 +39,10 @@ class Tensor {
   /// Every extent 0.
   Tensor() : extents_{} {}
 
-  /// @throws ShapeError if an extent is negative.
-  explicit Tensor(const Extents& extents) : extents_(extents) {
-    for (int axis = 0; axis < Rank; ++axis)
-      check(extents[axis] >= 0, "Tensor: extents ", extents, " must not be negative");
+  /// @throws ShapeError if an extent is negative; std::length_error if the elements exceed the address space.
+  explicit Tensor(const Extents& extents) : extents_(detail::checked_extents("Tensor", extents)) {
+    check<std::length_error>(product(extents) <= max_size, "Tensor: extents ", extents, " of elements of ",
+                             sizeof(T), " bytes exceed the address space");
     data_.resize(static_cast<std::size_t>(product(extents)));
   }
 
@@ -77,6 +72,8 @@ class Tensor {
   }
 
  private:
+  static constexpr Index max_size = std::numeric_limits<Index>::max() / static_cast<Index>(sizeof(T));
+
   Extents extents_;
   std::vector<T, detail::CacheLineAllocator<T>> data_;
 };

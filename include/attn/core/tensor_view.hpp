@@ -49,6 +49,22 @@ constexpr Index product(const Dims<Rank>& extents) {
   return size;
 }
 
+namespace detail {
+/// The extents, if a tensor can have them.
+/// @throws ShapeError if one is negative; std::length_error if there are more elements than Index counts.
+template <int Rank>
+const Dims<Rank>& checked_extents(const char* type, const Dims<Rank>& extents) {
+  double size = 1;  // of the axes that are not empty, which strides multiply
+  for (int axis = 0; axis < Rank; ++axis) {
+    check(extents[axis] >= 0, type, ": extents ", extents, " must not be negative");
+    if (extents[axis] > 0) size *= static_cast<double>(extents[axis]);
+  }
+  check<std::length_error>(size < 0x1p63, type, ": extents ", extents,
+                           " have more elements than can be counted");
+  return extents;
+}
+}  // namespace detail
+
 /// A pointer with extents and strides (both in elements). Copies refer to the same memory; strides may be 0
 /// (broadcast) or negative. A const view of T is TensorView<const T, Rank>.
 template <class T, int Rank>
@@ -64,15 +80,16 @@ class TensorView {
   /// An empty view: every extent 0.
   TensorView() : TensorView(nullptr, Extents{}) {}
 
-  /// @throws ShapeError if an extent is negative.
+  /// @throws ShapeError if an extent is negative; std::length_error if there are more elements than Index
+  /// counts.
   TensorView(T* data, const Extents& extents, const Extents& strides)
-      : data_(data), extents_(extents), strides_(strides) {
-    for (int axis = 0; axis < Rank; ++axis)
-      check(extents[axis] >= 0, "TensorView: extents ", extents, " must not be negative");
-  }
+      : data_(data), extents_(detail::checked_extents("TensorView", extents)), strides_(strides) {}
 
   /// Row-major, contiguous.
-  TensorView(T* data, const Extents& extents) : TensorView(data, extents, contiguous_strides(extents)) {}
+  TensorView(T* data, const Extents& extents)
+      : data_(data),
+        extents_(detail::checked_extents("TensorView", extents)),
+        strides_(contiguous_strides(extents)) {}
 
   /// Row-major over all elements of `data`.
   /// @throws ShapeError if `data` does not have as many elements as `extents` say.

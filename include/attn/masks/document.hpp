@@ -112,7 +112,8 @@ class Documents {
     return {ids, {1, static_cast<Index>(ids.size())}};
   }
   static std::vector<Index> ids_of(std::span<const Index> starts) {
-    check(!starts.empty() && starts.front() == 0, "Documents::packed: starts must begin with 0");
+    check(!starts.empty(), "Documents::packed: there are no starts; they begin with 0");
+    check(starts.front() == 0, "Documents::packed: starts must begin with 0, not ", starts.front());
     std::vector<Index> ids;
     for (std::size_t i = 1; i < starts.size(); ++i) {
       check(starts[i - 1] <= starts[i], "Documents::packed: start ", starts[i], " comes after start ",

@@ -40,7 +40,8 @@ void read_pytorch(const WeightReader& reader, MultiHeadAttention<T>& module) {
     reader.read("v_proj_weight", module.v_proj().weight());
   }
   check(c.q_bias == c.k_bias && c.k_bias == c.v_bias,
-        "load_pytorch: in_proj_bias holds the biases of q, k and v, but the module has some of them only");
+        "load_pytorch: in_proj_bias holds the biases of q, k and v, but the module has q_bias ", *c.q_bias,
+        ", k_bias ", *c.k_bias, " and v_bias ", *c.v_bias);
   if (*c.q_bias) {
     const auto stacked = reader.template get<T, 1>("in_proj_bias", {3 * width});
     for (Index i = 0; i < 3; ++i) read_third(stacked, i, projections[i]->bias());

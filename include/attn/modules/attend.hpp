@@ -125,8 +125,10 @@ struct PackedSequences {
   }
   /// @throws ShapeError unless the offsets ascend from 0 to `row_count` and the lengths stay within.
   void validate(Index row_count) const {
-    check(!offsets.empty() && offsets.front() == 0 && offsets.back() == row_count,
-          "PackedSequences: the offsets must start at 0 and end at the number of rows, ", row_count);
+    check(!offsets.empty(), "PackedSequences: there are no offsets; they start at 0");
+    check(offsets.front() == 0 && offsets.back() == row_count, "PackedSequences: the offsets run from ",
+          offsets.front(), " to ", offsets.back(), "; they must start at 0 and end at the number of rows, ",
+          row_count);
     check(key_lengths.empty() || static_cast<Index>(key_lengths.size()) == count(),
           "PackedSequences: ", key_lengths.size(), " key lengths for ", count(), " sequences");
     for (Index i = 0; i < count(); ++i) {

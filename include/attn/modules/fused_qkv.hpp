@@ -71,7 +71,9 @@ template <Element T, TensorLike X>
   requires(rank_of<X> == 1)
 void assign_fused_qkv(MultiHeadAttention<T>& module, const X& bias, QkvLayout layout) {
   const MultiHeadAttentionConfig& c = module.config();
-  check(*c.q_bias && *c.k_bias && *c.v_bias, "assign_fused_qkv: a projection of the module has no bias");
+  check(*c.q_bias && *c.k_bias && *c.v_bias, "assign_fused_qkv: bias ", detail::read_view(bias),
+        " is for q, k and v, but the module has q_bias ", *c.q_bias, ", k_bias ", *c.k_bias, " and v_bias ",
+        *c.v_bias);
   detail::split_fused_qkv(
       module, detail::read_view(bias), layout,
       [](Linear<T> & projection) -> auto& { return projection.bias(); });

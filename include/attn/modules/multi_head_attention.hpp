@@ -88,7 +88,9 @@ class MultiHeadAttention {
   template <TensorLike Q, TensorLike K, TensorLike V, WritableTensor Out, Mask M = NoMask>
   void forward_into(const Q& query, const K& key, const V& value, Out&& out, const M& mask = {},
                     const Options& options = {}) const {
-    check_separate(out, query, key, value);
+    check_separate(out, "query", query);
+    check_separate(out, "key", key);
+    check_separate(out, "value", value);
     apply(batched(query), batched(key), batched(value), {}, with_rank<3>(as_view(out)), AttendBatch<M>{mask},
           options);
   }
@@ -149,10 +151,11 @@ class MultiHeadAttention {
     static_assert(rank_of<X> == 2 || rank_of<X> == 3, "attn: inputs are [len, dim] or [batch, len, dim]");
     return with_rank<3>(detail::read_view(x));
   }
-  template <class Out, class... In>
-  static void check_separate(Out& out, const In&... in) {
-    const bool separate = (detail::is_disjoint(as_view(out), detail::read_view(in)) && ...);
-    check<std::invalid_argument>(separate, "MultiHeadAttention: out ", as_view(out), " overlaps an input");
+  template <class Out, class In>
+  static void check_separate(Out& out, const char* name, const In& in) {
+    const auto input = detail::read_view(in);
+    check<std::invalid_argument>(detail::is_disjoint(as_view(out), input), "MultiHeadAttention: out ",
+                                 as_view(out), " overlaps ", name, " ", input);
   }
   void check_inputs(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
                     const TensorView<const T, 3>& value, const TensorView<T, 3>& out) const;

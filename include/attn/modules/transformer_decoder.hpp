@@ -25,9 +25,10 @@ class CrossAttending {
   void forward_into(const X& x, const Memory& memory, Out&& out, const M& mask = {},
                     const MemoryMask& memory_mask = {}, Options options = {}) const {
     static_assert(rank_of<X> == rank_of<Memory>, "attn: x and memory differ in rank");
-    place_input("forward_into", read_view(x), as_view(out));
-    check<std::invalid_argument>(is_disjoint(as_view(out), read_view(memory)), "forward_into: out ",
-                                 as_view(out), " overlaps memory");
+    place_input("TransformerDecoder forward_into", read_view(x), as_view(out));
+    check<std::invalid_argument>(is_disjoint(as_view(out), read_view(memory)),
+                                 "TransformerDecoder forward_into: out ", as_view(out), " overlaps memory ",
+                                 read_view(memory));
     Workspace local;
     if (options.workspace == nullptr) options.workspace = &local;
     const TensorView<const T, 3> seen = as_batch(memory);

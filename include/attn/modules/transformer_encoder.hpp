@@ -33,7 +33,7 @@ class SelfAttending {
   /// @throws ShapeError if the extents or the mask do not fit.
   template <TensorLike X, WritableTensor Out, Mask M = NoMask>
   void forward_into(const X& x, Out&& out, const M& mask = {}, const Options& options = {}) const {
-    place_input("forward_into", read_view(x), as_view(out));
+    place_input("TransformerEncoder forward_into", read_view(x), as_view(out));
     run(as_batch(out), AttendBatch<M>{mask}, options);
   }
 
@@ -53,7 +53,7 @@ class SelfAttending {
   void forward_packed_into(const X& x, const PackedSequences& sequences, Out&& out, const M& mask = {},
                            const Options& options = {}) const {
     sequences.validate(read_view(x).extent(0));
-    place_input("forward_packed_into", read_view(x), as_view(out));
+    place_input("TransformerEncoder forward_packed_into", read_view(x), as_view(out));
     run(as_batch(out), AttendPacked<M>{sequences, mask}, options);
   }
 
