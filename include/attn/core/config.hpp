@@ -97,6 +97,27 @@ for finite inputs only."
 #define ATTN_PREFETCH(address) static_cast<void>(address)
 #endif
 
+// `using Integers ATTN_VECTOR(bytes) = std::int64_t;` names the vector that a packet of as many bytes can be
+// cast to.
+#if defined(__GNUC__) || defined(__clang__)
+#define ATTN_HAS_VECTORS 1
+#define ATTN_VECTOR(bytes) [[gnu::vector_size(bytes), gnu::may_alias]]
+#else
+#define ATTN_HAS_VECTORS 0
+#define ATTN_VECTOR(bytes)
+#endif
+
+// Around a template whose arguments are vector types: g++ says that it ignores their attributes, and loses
+// nothing.
+#if defined(__GNUC__) && !defined(__clang__)
+#define ATTN_VECTOR_ARGUMENTS_BEGIN \
+  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wignored-attributes\"")
+#define ATTN_VECTOR_ARGUMENTS_END _Pragma("GCC diagnostic pop")
+#else
+#define ATTN_VECTOR_ARGUMENTS_BEGIN
+#define ATTN_VECTOR_ARGUMENTS_END
+#endif
+
 // Tells the processor that a loop is waiting for another thread.
 #if (defined(__GNUC__) || defined(__clang__)) && (defined(__x86_64__) || defined(__i386__))
 #define ATTN_PAUSE() __builtin_ia32_pause()

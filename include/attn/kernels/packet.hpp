@@ -136,11 +136,7 @@ ATTN_ALWAYS_INLINE ScalarOf<P> sum_of_lanes(const P& a) {
   return Eigen::internal::predux(a);
 }
 
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored \
-    "-Wignored-attributes"  // of the vector type as a template argument: nothing is lost
-#endif
+ATTN_VECTOR_ARGUMENTS_BEGIN
 /// One packet per lane, for transposing a square block.
 template <class T>
 struct PacketSquare {
@@ -151,9 +147,7 @@ struct PacketSquare {
     if constexpr (packet_width < T >> 1) Eigen::internal::ptranspose(rows);
   }
 };
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+ATTN_VECTOR_ARGUMENTS_END
 
 /// Asks for the cache lines of `bytes` bytes at p.
 ATTN_ALWAYS_INLINE void prefetch(const void* p, Index bytes) {
@@ -171,7 +165,7 @@ ATTN_ALWAYS_INLINE P scale_by_exponent(const P& p, const P& shifted) {
     const Integers exponent = ei::plogical_shift_left<23>(ei::preinterpret<Integers>(shifted));
     return ei::preinterpret<P>(ei::padd(ei::preinterpret<Integers>(p), exponent));
   } else {
-    using Integers [[gnu::vector_size(sizeof(P)), gnu::may_alias]] = std::int64_t;
+    using Integers ATTN_VECTOR(sizeof(P)) = std::int64_t;
     return (P)((Integers)p + ((Integers)shifted << 52));  // Eigen 3.4 has no packets of 64-bit integers
   }
 }
@@ -204,7 +198,7 @@ ATTN_ALWAYS_INLINE P exp2(const P& x) {
     return _mm512_mask_scalef_ps(p, 0xffff, p, x);  // all lanes; g++ 12 warns about the form without a mask
   } else
 #endif
-#if !defined(__GNUC__) && !defined(__clang__)
+#if !ATTN_HAS_VECTORS
       if constexpr (!is_float) {
     const P e = Eigen::internal::pexp(mul(x, constant(0.69314718055994531)));
     return select(less(x, constant(-1022)), constant(0), e);
