@@ -107,10 +107,10 @@ def main():
         print(f"{out}: the cases of onnx {VERSION} are complete")
         return
     part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="onnx-") as package:
         install(package)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
         count = generate(package, part)
     shutil.rmtree(out, ignore_errors=True)
     part.rename(out)
