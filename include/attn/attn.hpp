@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attn/core/config.hpp"
+#include "attn/core/element.hpp"
 #include "attn/core/error.hpp"
 #include "attn/core/executor.hpp"
 #include "attn/core/math.hpp"

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "attn/core/config.hpp"
+#include "attn/core/element.hpp"
 
 ATTN_NAMESPACE_BEGIN
 
@@ -19,11 +20,6 @@ using Position = std::int32_t;
 
 /// A signed count as the size of an array.
 constexpr std::size_t as_size(Index count) { return static_cast<std::size_t>(count); }
-
-/// What tensors may hold.
-template <class T>
-concept Element = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Eigen::half> ||
-    std::same_as<T, Eigen::bfloat16>;
 
 namespace detail {
 template <class T>
