@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "attn/masks/causal.hpp"
@@ -143,6 +145,30 @@ TEST(AdditiveBias, AddsWhatItHoldsOfAnyNumberType) {
   halves << Eigen::half(0.5F), Eigen::half(-1.5F);
   EXPECT_EQ(attn::AdditiveBias(integers).score(1.0, {.k = 1}, {}), -1.0);
   EXPECT_EQ(attn::AdditiveBias(halves).score(1.0F, {.k = 1}, {}), -0.5F);
+}
+
+TEST(QueryOffset, IsOneNumberOrOnePerBatchEntry) {
+  std::vector<Index> vector{3, 4};
+  const std::array<Index, 2> array{3, 4};
+  const std::span<Index> span(vector);
+  using Option = std::optional<attn::QueryOffset>;
+  for (const Option& offset : {Option(vector), Option(array), Option(span)}) {
+    EXPECT_TRUE(offset->is_per_batch());
+    EXPECT_EQ((*offset)(1), 4);
+  }
+  const Option one = 7;
+  EXPECT_FALSE(one->is_per_batch());
+  EXPECT_EQ((*one)(1), 7);
+}
+
+TEST(QueryOffset, OfNoBatchEntryIsNotZero) {
+  EXPECT_TRUE(attn::QueryOffset(std::span<const Index>()).is_per_batch());
+  EXPECT_FALSE(attn::QueryOffset().is_per_batch());
+}
+
+TEST(QueryOffset, DoesNotBorrowFromATemporary) {
+  EXPECT_FALSE((std::is_convertible_v<std::vector<Index>, std::optional<attn::QueryOffset>>));
+  EXPECT_TRUE((std::is_convertible_v<std::vector<Index>&, std::optional<attn::QueryOffset>>));
 }
 
 }  // namespace

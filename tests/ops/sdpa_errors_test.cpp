@@ -119,8 +119,12 @@ TEST_F(SdpaErrors, NameOptionsOfTheWrongSizeOrValue) {
   const std::vector<double> sinks{1, 2, 3};
   EXPECT_EQ(options({.sinks = sinks}), "attn: sdpa: options.sinks has 3 values for 4 query heads");
   const std::vector<Index> offsets{1, 2, 3}, none;
-  EXPECT_EQ(options({.query_offset = attn::QueryOffset(std::span<const Index>(offsets))}),
+  EXPECT_EQ(options({.query_offset = offsets}),
             "attn: sdpa: options.query_offset has 3 values for a batch of 2");
+  EXPECT_EQ(options({.query_offset = none}, attn::Causal{}),
+            "attn: sdpa: options.query_offset has 0 values for a batch of 2");
+  EXPECT_EQ(options({.query_offset = std::span<const Index>()}),
+            "attn: sdpa: options.query_offset has 0 values for a batch of 2");
   EXPECT_EQ(options<std::invalid_argument>({.soft_cap = -1}),
             "attn: sdpa: options.soft_cap -1 must be a finite number and not negative");
   constexpr double inf = std::numeric_limits<double>::infinity();

@@ -33,21 +33,28 @@
 ATTN_NAMESPACE_BEGIN
 
 /// Key position of query 0: one for all, or one per batch entry (rows of unequal length). Negative values are
-/// legal: the first queries then stand before key 0. Borrows the per-batch values.
+/// legal: the first queries then stand before key 0. Borrows the per-batch values: of a vector or an array
+/// that has a name, or of a span.
 class QueryOffset {
  public:
   QueryOffset(Index offset = 0) : single_(offset) {}  // NOLINT(google-explicit-constructor)
-  QueryOffset(std::span<const Index> per_batch)
-      : per_batch_(per_batch) {}  // NOLINT(google-explicit-constructor)
-  Index operator()(Index batch) const {
-    return per_batch_.data() == nullptr ? single_ : per_batch_[static_cast<std::size_t>(batch)];
-  }
-  /// The per-batch values; empty if one offset holds for all.
-  std::span<const Index> per_batch() const { return per_batch_; }
+  QueryOffset(std::span<const Index> per_batch)       // NOLINT(google-explicit-constructor)
+      : is_per_batch_(true), per_batch_(per_batch) {}
+  template <class Offsets>
+    requires std::convertible_to<Offsets&, std::span<const Index>> QueryOffset(
+        Offsets& per_batch)  // NOLINT(google-explicit-constructor)
+        : QueryOffset(std::span<const Index>(per_batch)) {}
 
- private:
-  Index single_ = 0;
-  std::span<const Index> per_batch_{};
+    Index operator()(Index batch) const { return is_per_batch_ ? per_batch_[as_size(batch)] : single_; }
+    /// One offset per batch entry, even if there are none.
+    bool is_per_batch() const { return is_per_batch_; }
+    /// The per-batch values; empty if one offset holds for all.
+    std::span<const Index> per_batch() const { return per_batch_; }
+
+   private:
+    Index single_ = 0;
+    bool is_per_batch_ = false;
+    std::span<const Index> per_batch_{};
 };
 
 /// The extents of one attention call, and where its queries stand among the keys.

@@ -86,8 +86,8 @@ Problem sdpa_problem(const TensorView<const T, 4>& q, const TensorView<const T, 
       "(kv_len - q_len = ",
       p.kv_len - p.q_len, " for decoding, 0 to align top-left)");
   const auto offsets = static_cast<Index>(p.offset.per_batch().size());
-  check(p.offset.per_batch().data() == nullptr || offsets == p.batch, "sdpa: options.query_offset has ",
-        offsets, " values for a batch of ", p.batch);
+  check(!p.offset.is_per_batch() || offsets == p.batch, "sdpa: options.query_offset has ", offsets,
+        " values for a batch of ", p.batch);
   check(options.sinks.empty() || static_cast<Index>(options.sinks.size()) == p.num_heads,
         "sdpa: options.sinks has ", options.sinks.size(), " values for ", p.num_heads, " query heads");
   check<std::invalid_argument>(options.soft_cap >= 0 && std::isfinite(options.soft_cap),
