@@ -7,6 +7,7 @@
 #include "attn/core/error.hpp"
 #include "attn/core/executor.hpp"
 #include "attn/core/math.hpp"
+#include "attn/core/overlap.hpp"
 #include "attn/core/random.hpp"
 #include "attn/core/tensor.hpp"
 #include "attn/core/tensor_traits.hpp"

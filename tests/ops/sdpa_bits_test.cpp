@@ -56,6 +56,20 @@ TEST_F(SdpaOfStrides, InnerStrideTwoGivesTheSameBits) {
   EXPECT_TRUE(std::isnan(out.storage[1]));  // what lies between the elements is left alone
 }
 
+TEST_F(SdpaOfStrides, OneMatrixMayHoldTheInputsAndTheOutputSideBySide) {
+  const Index tokens = 37, heads = 2, dim = 20, width = heads * dim;
+  attn::Matrix<float> all = random_matrix(tokens, 4 * width, 5);
+  const auto part = [&](Index which) {
+    return attn::split_heads(all.middleCols(which * width, width), heads);
+  };
+  const auto expected = attn::sdpa(part(0), part(1), part(2), attn::Causal{});
+  const attn::Matrix<float> inputs = all.leftCols(3 * width);
+  attn::ThreadPool pool(3);
+  attn::sdpa_into(part(0), part(1), part(2), part(3), attn::Causal{}, {.executor = pool});
+  EXPECT_TRUE(same_bits(part(3), expected));
+  EXPECT_EQ(all.leftCols(3 * width), inputs);
+}
+
 TEST_F(SdpaOfStrides, ColumnMajorAndTransposedMapsGiveTheSameBits) {
   const Eigen::MatrixXf query = q, key = k, value = v, biases = bias;
   EXPECT_TRUE(same_bits(attn::sdpa(query, key, value, attn::AdditiveBias(biases)), contiguous));

@@ -92,6 +92,28 @@ TEST_F(SdpaErrors, NameTheInputThatOutOverlaps) {
   EXPECT_NO_THROW(attn::sdpa_into(lower, b, c, beside));
 }
 
+TEST_F(SdpaErrors, NameAnOutputWhoseElementsCoincide) {
+  const auto into = [&](const attn::Dims<4>& strides) {
+    std::vector<float> memory(1000);
+    const attn::TensorView<float, 4> out(memory.data(), {2, 4, 3, 6}, strides);
+    return error_text<attn::ShapeError>([&] { attn::sdpa_into(q, k, v, out); });
+  };
+  EXPECT_EQ(into({72, 0, 6, 1}),
+            "attn: sdpa: out [2, 4, 3, 6] with strides [72, 0, 6, 1] has elements that coincide in memory");
+  EXPECT_EQ(into({72, 18, 5, 1}),
+            "attn: sdpa: out [2, 4, 3, 6] with strides [72, 18, 5, 1] has elements that coincide in memory");
+  EXPECT_EQ(into({72, 18, 6, 1}), "no error");
+  Tensor4 out({2, 4, 3, 6});
+  std::vector<float> memory(100);
+  const attn::TensorView<float, 3> logsumexp(memory.data(), {2, 4, 3}, {12, 3, 0});
+  const attn::TensorView<float, 4> weights(memory.data(), {2, 4, 3, 5}, {0, 15, 5, 1});
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { attn::sdpa_with_logsumexp_into(q, k, v, out, logsumexp); }),
+            "attn: sdpa: logsumexp [2, 4, 3] with strides [12, 3, 0] has elements that coincide in memory");
+  EXPECT_EQ(
+      error_text<attn::ShapeError>([&] { attn::sdpa_with_weights_into(q, k, v, out, weights); }),
+      "attn: sdpa: weights [2, 4, 3, 5] with strides [0, 15, 5, 1] has elements that coincide in memory");
+}
+
 TEST_F(SdpaErrors, NameTheFurtherResultThatOverlaps) {
   Tensor4 x({1, 1, 4, 4}), out({1, 1, 4, 4});
   EXPECT_EQ(error_text<std::invalid_argument>([&] { attn::sdpa_with_weights_into(x, x, x, out, x); }),

@@ -153,9 +153,10 @@ class MultiHeadAttention {
   }
   template <class Out, class In>
   static void check_separate(Out& out, const char* name, const In& in) {
+    detail::check_distinct("MultiHeadAttention", "out", as_view(out));
     const auto input = detail::read_view(in);
-    check<std::invalid_argument>(detail::is_disjoint(as_view(out), input), "MultiHeadAttention: out ",
-                                 as_view(out), " overlaps ", name, " ", input);
+    check<std::invalid_argument>(is_disjoint(as_view(out), input), "MultiHeadAttention: out ", as_view(out),
+                                 " overlaps ", name, " ", input);
   }
   void check_inputs(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
                     const TensorView<const T, 3>& value, const TensorView<T, 3>& out) const;

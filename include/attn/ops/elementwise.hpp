@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "attn/core/executor.hpp"
+#include "attn/core/overlap.hpp"
 #include "attn/core/tensor.hpp"
 #include "attn/core/workspace.hpp"
 #include "attn/kernels/rows.hpp"
@@ -37,17 +38,11 @@ ReadView<const X> read_view(const X& x) {
   return as_view(x);
 }
 
-/// True if no address lies in both.
-template <class A, int RankA, class B, int RankB>
-bool is_disjoint(const TensorView<A, RankA>& a, const TensorView<B, RankB>& b) {
-  const AddressRange x = address_range(a), y = address_range(b);
-  return x.end <= y.begin || y.end <= x.begin;
-}
-
 /// An elementwise result may replace its input, or lie elsewhere; anything between is an error.
 template <class T, int Rank>
 void check_elementwise(const char* name, const TensorView<const T, Rank>& x, const TensorView<T, Rank>& out) {
   check(x.extents() == out.extents(), name, ": x ", x, " and out ", out, " differ in extents");
+  check_distinct(name, "out", out);
   const bool same = x.data() == out.data() && x.strides() == out.strides();
   check(same || is_disjoint(x, out), name, ": out ", out, " overlaps x ", x,
         " in part; it may be x itself or lie elsewhere");
@@ -161,7 +156,7 @@ void multiply_into(const X& x, Out&& out, const RunOptions& options = {}) {
   const auto to = as_view(out);
   constexpr int last = rank_of<X> - 1;
   check(from.extents() == to.extents(), "multiply: x ", from, " and out ", to, " differ in extents");
-  check(detail::is_disjoint(from, to), "multiply: out ", to, " overlaps x ", from);
+  check(is_disjoint(from, to), "multiply: out ", to, " overlaps x ", from);
   if (to.size() == 0) return;
   const Index row_size = to.extent(last), rows = detail::row_count(to);
   const Index rows_per_task = std::max<Index>(1, detail::elements_per_task / row_size);

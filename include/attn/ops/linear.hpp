@@ -74,9 +74,8 @@ void linear_into(const TensorView<const T, Rank>& x, const PackedLinear<T>& weig
   check(out.extents() == wanted, "linear_into: out ", out, " should be ", wanted, " for x ", x);
   check(residual.data() == nullptr || residual.extents() == wanted, "linear_into: residual ", residual,
         " should be ", wanted);
-  const AddressRange from = address_range(x), to = address_range(out);
-  check<std::invalid_argument>(to.end <= from.begin || from.end <= to.begin, "linear_into: out overlaps x ",
-                               x);
+  detail::check_distinct("linear_into", "out", out);
+  check<std::invalid_argument>(is_disjoint(x, out), "linear_into: out overlaps x ", x);
   if (out.size() == 0) return;
 
   Workspace local;

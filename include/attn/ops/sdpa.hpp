@@ -7,6 +7,7 @@
 
 #include "attn/core/error.hpp"
 #include "attn/core/executor.hpp"
+#include "attn/core/overlap.hpp"
 #include "attn/core/tensor.hpp"
 #include "attn/core/tensor_traits.hpp"
 #include "attn/core/workspace.hpp"
@@ -98,12 +99,11 @@ Problem sdpa_problem(const TensorView<const T, 4>& q, const TensorView<const T, 
 }
 
 /// `result` is written while `other` is still read, or is itself a result.
-template <class T, int Rank>
-void check_no_overlap(const char* name, const AddressRange& result, const char* other_name,
+template <class R, int RankR, class T, int Rank>
+void check_no_overlap(const char* name, const TensorView<R, RankR>& result, const char* other_name,
                       const TensorView<T, Rank>& other) {
-  const AddressRange in = address_range(other);
-  check<std::invalid_argument>(result.end <= in.begin || in.end <= result.begin, "sdpa: ", name, " overlaps ",
-                               other_name, " ", other);
+  check<std::invalid_argument>(is_disjoint(result, other), "sdpa: ", name, " overlaps ", other_name, " ",
+                               other);
 }
 
 /// A finished check of everything: what the kernels need.
@@ -130,16 +130,19 @@ struct SdpaCall {
     const Dims<4> wanted{problem.batch, problem.num_heads, problem.q_len, problem.value_dim};
     check(out.extents() == wanted, "sdpa: out ", out, " should be ", wanted, " for q ", arguments.q,
           " and v ", arguments.v);
-    check_separate_from_inputs("out", address_range(out));
+    check_separate_from_inputs("out", out);
   }
 
-  void check_separate_from_inputs(const char* name, const AddressRange& result) const {
+  template <class R, int Rank>
+  void check_separate_from_inputs(const char* name, const TensorView<R, Rank>& result) const {
+    check_distinct("sdpa", name, result);
     check_no_overlap(name, result, "q", arguments.q);
     check_no_overlap(name, result, "k", arguments.k);
     check_no_overlap(name, result, "v", arguments.v);
   }
   /// A result beside out must not touch an input, nor out.
-  void check_separate(const char* name, const AddressRange& result) const {
+  template <class R, int Rank>
+  void check_separate(const char* name, const TensorView<R, Rank>& result) const {
     check_separate_from_inputs(name, result);
     check_no_overlap(name, result, "out", arguments.out);
   }
@@ -193,8 +196,10 @@ auto read_only(const X& x) {
 /// means grouped-query attention: query head h reads key-value head h / (heads / kv_heads). Any strides. A
 /// query that sees no key gives 0. With a workspace that has served this shape once, nothing is allocated.
 /// Source: Vaswani et al. 2017, "Attention is all you need", equation 1; Dao 2023, "FlashAttention-2".
-/// @throws ShapeError if the extents, the mask or the options do not fit together.
-/// @throws std::invalid_argument if out overlaps an input, or soft_cap is negative or not finite.
+/// @throws ShapeError if the extents, the mask or the options do not fit together, or elements of out
+/// coincide.
+/// @throws std::invalid_argument if out overlaps an input (other columns of one matrix do not), or soft_cap
+/// is negative or not finite.
 template <class Q, class K, class V, WritableTensor O, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>>
 void sdpa_into(const Q& q, const K& k, const V& v, O&& out, const M& mask = {},
@@ -212,7 +217,7 @@ void sdpa_with_logsumexp_into(const Q& q, const K& k, const V& v, O&& out, L&& l
   const auto rows = detail::as_bhl(as_view(logsumexp));
   const Dims<3> wanted{call.problem.batch, call.problem.num_heads, call.problem.q_len};
   check(rows.extents() == wanted, "sdpa_with_logsumexp_into: logsumexp ", rows, " should be ", wanted);
-  call.check_separate("logsumexp", address_range(rows));
+  call.check_separate("logsumexp", rows);
   call.run(rows);
 }
 
@@ -256,7 +261,7 @@ void sdpa_with_weights_into(const Q& q, const K& k, const V& v, O&& out, W&& wei
   const Problem& p = call.problem;
   const Dims<4> wanted{p.batch, p.num_heads, p.q_len, p.kv_len};
   check(scores.extents() == wanted, "sdpa_with_weights_into: weights ", scores, " should be ", wanted);
-  call.check_separate("weights", address_range(scores));
+  call.check_separate("weights", scores);
   Workspace local;
   Workspace::Frame frame(options.workspace != nullptr ? *options.workspace : local);
   const std::span<A> logsumexp = frame.template take<A>(p.batch * p.num_heads * p.q_len);
