@@ -3,8 +3,8 @@
 
 usage: must_not_compile.py SOURCE COMPILER [FLAGS...]
 
-The source must compile as it is, and not with ATTN_TEST_MISTAKE defined; then the output must match the regular
-expression of each of its lines "// must say: EXPRESSION".
+The source must compile as it is, and not with ATTN_TEST_MISTAKE defined, or with the flags of its line
+"// mistake: FLAGS"; then the output must match the regular expression of each of its lines "// must say: EXPRESSION".
 """
 import pathlib
 import re
@@ -18,13 +18,16 @@ def compile_with(command, source, *more):
 
 
 def main(source, command):
-    expressions = re.findall(r"^// must say: (.*)$", pathlib.Path(source).read_text(), re.MULTILINE)
+    text = pathlib.Path(source).read_text()
+    expressions = re.findall(r"^// must say: (.*)$", text, re.MULTILINE)
+    mistake = re.search(r"^// mistake: (.*)$", text, re.MULTILINE)
+    flags = mistake[1].split() if mistake else ["-DATTN_TEST_MISTAKE"]
     if not expressions:
         return f"{source} does not state what the compiler must say"
     code, output = compile_with(command, source)
     if code != 0:
         return f"the right form does not compile:\n{output}"
-    code, output = compile_with(command, source, "-DATTN_TEST_MISTAKE")
+    code, output = compile_with(command, source, *flags)
     if code == 0:
         return "the mistake compiles"
     missing = [e for e in expressions if not re.search(e, output)]

@@ -20,6 +20,10 @@ scores are -inf and masked keys may hold NaN. Drop the flag, or define ATTN_ALLO
 for finite inputs only."
 #endif
 
+#if defined(min) || defined(max)
+#error "attn: min and max must not be macros: define NOMINMAX, or undefine them before this header"
+#endif
+
 // The tag encodes what changes the *code* of an inline function, so that two translation units built for
 // different instruction sets never share one definition at link time.
 #if defined(EIGEN_DONT_VECTORIZE)
