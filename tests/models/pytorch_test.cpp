@@ -130,8 +130,8 @@ TEST(LoadPyTorch, NamesWhatIsWrongAndLeavesTheModuleAsItWas) {
             "attn: test weights: weight 'in_proj_bias' is there, but the module is configured without it");
   attn::MultiHeadAttention<double> partial({.embed_dim = 4, .num_heads = 2, .k_bias = false});
   EXPECT_EQ(error_text<attn::ShapeError>([&] { load_pytorch(surplus.map, partial); }),
-            "attn: load_pytorch: in_proj_bias holds the biases of q, k and v, but the module has some of "
-            "them only");
+            "attn: load_pytorch: in_proj_bias holds the biases of q, k and v, but the module has q_bias 1, "
+            "k_bias 0 and v_bias 1");
   attn::TransformerEncoderLayer<double> gated(
       {.embed_dim = 4, .num_heads = 2, .feed_forward_dim = 8, .gating = attn::Gating::gated});
   Weights plain;

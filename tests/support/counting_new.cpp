@@ -10,13 +10,17 @@ namespace {
 
 std::atomic<std::size_t> count{0};
 
-void* allocate(std::size_t size, std::size_t alignment) {
+void* allocate_or_null(std::size_t size, std::size_t alignment) {
   const std::size_t bytes = (size + alignment - 1) / alignment * alignment;
-  void* const data = std::aligned_alloc(alignment, bytes == 0 ? alignment : bytes);
-  if (data == nullptr) throw std::bad_alloc();
-#if !defined(ATTN_TEST_WRAPS_MALLOC)  // there, aligned_alloc has counted
+#if !defined(ATTN_TEST_WRAPS_MALLOC)  // there, aligned_alloc counts
   ++count;
 #endif
+  return std::aligned_alloc(alignment, bytes == 0 ? alignment : bytes);
+}
+
+void* allocate(std::size_t size, std::size_t alignment) {
+  void* const data = allocate_or_null(size, alignment);
+  if (data == nullptr) throw std::bad_alloc();
   return data;
 }
 
@@ -64,15 +68,27 @@ void* operator new(std::size_t size) { return allocate(size, default_alignment);
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<std::size_t>(alignment));
 }
-void* operator new[](std::size_t size) { return allocate(size, default_alignment); }
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return allocate_or_null(size, default_alignment);
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return allocate_or_null(size, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t) noexcept { std::free(data); }
 void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t, const std::nothrow_t&) noexcept { std::free(data); }
+void* operator new[](std::size_t size) { return operator new(size); }
+void* operator new[](std::size_t size, std::align_val_t alignment) { return operator new(size, alignment); }
+void* operator new[](std::size_t size, const std::nothrow_t& tag) noexcept { return operator new(size, tag); }
+void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t& tag) noexcept {
+  return operator new(size, alignment, tag);
+}
 void operator delete[](void* data) noexcept { std::free(data); }
 void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
 void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
 void operator delete[](void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
+void operator delete[](void* data, const std::nothrow_t&) noexcept { std::free(data); }
+void operator delete[](void* data, std::align_val_t, const std::nothrow_t&) noexcept { std::free(data); }

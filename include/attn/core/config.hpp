@@ -101,7 +101,7 @@ for finite inputs only."
 #define ATTN_PREFETCH(address) static_cast<void>(address)
 #endif
 
-// `using Integers ATTN_VECTOR(bytes) = std::int64_t;` names the vector that a packet of as many bytes can be
+// `using Integers ATTN_VECTOR(bytes) = std::uint64_t;` names the vector that a packet of as many bytes can be
 // cast to.
 #if defined(__GNUC__) || defined(__clang__)
 #define ATTN_HAS_VECTORS 1

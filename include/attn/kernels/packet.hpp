@@ -165,7 +165,7 @@ ATTN_ALWAYS_INLINE P scale_by_exponent(const P& p, const P& shifted) {
     const Integers exponent = ei::plogical_shift_left<23>(ei::preinterpret<Integers>(shifted));
     return ei::preinterpret<P>(ei::padd(ei::preinterpret<Integers>(p), exponent));
   } else {
-    using Integers ATTN_VECTOR(sizeof(P)) = std::int64_t;
+    using Integers ATTN_VECTOR(sizeof(P)) = std::uint64_t;
     return (P)((Integers)p + ((Integers)shifted << 52));  // Eigen 3.4 has no packets of 64-bit integers
   }
 }
