@@ -28,6 +28,17 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang" AND NOT MSVC)
   endif()
 endif()
 
+# What programs of the project link. Checks of the headers take attn_developer instead: they keep to the headers.
+option(ATTN_LINK_COMPILED "Link tests, examples and benchmarks with attn::compiled, which shortens their build" ON)
+add_library(attn_program INTERFACE)
+target_link_libraries(attn_program INTERFACE attn_developer)
+if(TARGET attn::io)
+  target_link_libraries(attn_program INTERFACE attn::io)
+endif()
+if(ATTN_LINK_COMPILED)
+  target_link_libraries(attn_program INTERFACE attn::compiled)
+endif()
+
 # Packages are looked for here, in the scope of the whole project; a missing one is named as one installs it.
 macro(attn_require package debian_package)
   find_package(${package} ${ARGN} QUIET)

@@ -250,11 +250,11 @@ inline std::uint64_t from_environment(const char* name, std::uint64_t otherwise)
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// Cases of one type: ATTN_PROPERTY_CASES (default 2000) divided by `share`, seeds from ATTN_PROPERTY_SEED.
+/// Cases of one type: ATTN_PROPERTY_CASES (default 10000) divided by `share`, seeds from ATTN_PROPERTY_SEED.
 template <class T, bool Few>
 void expect_formula_in_random_cases(std::uint64_t share) {
   const std::uint64_t first = from_environment("ATTN_PROPERTY_SEED", 1);
-  const std::uint64_t cases = from_environment("ATTN_PROPERTY_CASES", 2000) / share;
+  const std::uint64_t cases = from_environment("ATTN_PROPERTY_CASES", 10000) / share;
   attn::Workspace workspace;
   for (std::uint64_t seed = first; seed < first + std::max<std::uint64_t>(cases, 1); ++seed) {
     Case<T> c(seed);

@@ -1,5 +1,5 @@
 // Attention on randomly drawn shapes, strides, masks and options equals the formula in double.
-// ATTN_PROPERTY_CASES: how many (default 2000 over all types); a failure names its seed, and
+// ATTN_PROPERTY_CASES: how many (default 10000 over all types); a failure names its seed, and
 // ATTN_PROPERTY_SEED=seed runs that case first.
 #include "property/sdpa_case.hpp"
 
