@@ -3,10 +3,25 @@
 #pragma once
 #include <benchmark/benchmark.h>
 
+#include <iostream>
+#include <sstream>
+
 #include "attn/masks/mask.hpp"
+#include "attn/ops/build_info.hpp"
 #include "support/peak.hpp"
 
 namespace bench {
+
+/// Puts the build into the report's head, and warns of a slow one.
+inline const bool has_announced_build = [] {
+  std::ostringstream build;
+  build << attn::build_info();
+  benchmark::AddCustomContext("build", build.str());
+  if (!attn::build_info().is_fast())
+    std::cerr
+        << "***WARNING*** built without AVX2 or better: these are not the speeds that attn is made for\n";
+  return true;
+}();
 
 /// What one call costs at least.
 struct Cost {

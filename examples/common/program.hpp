@@ -4,6 +4,8 @@
 #include <exception>
 #include <iostream>
 
+#include "attn/ops/build_info.hpp"
+
 namespace attn::examples {
 
 /// Parses the command line into `app`'s options and runs `work`.
@@ -14,6 +16,9 @@ template <class Work>
 int run_program(CLI::App& app, int argc, char** argv, Work&& work) {
   try {
     app.parse(argc, argv);
+    if (!build_info().is_fast())
+      std::cerr << app.get_name() << ": built without AVX2 or better, and slow for that (" << build_info()
+                << "); build with ATTN_NATIVE or -march=x86-64-v3\n";
     work();
     std::cout.flush();
     if (std::cout) return 0;

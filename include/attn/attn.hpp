@@ -39,6 +39,7 @@
 #include "attn/modules/transformer_decoder.hpp"
 #include "attn/modules/transformer_encoder.hpp"
 #include "attn/ops/activation.hpp"
+#include "attn/ops/build_info.hpp"
 #include "attn/ops/elementwise.hpp"
 #include "attn/ops/heads.hpp"
 #include "attn/ops/linear.hpp"

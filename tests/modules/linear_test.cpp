@@ -50,6 +50,18 @@ TYPED_TEST(LinearOf, IsTheProductWithTheTransposedWeightPlusBias) {
       }
 }
 
+// Numbers of 16 bits are floats exactly, so both modules hold the same weights.
+TEST(Linear, OfSixteenBitsTakesRowsOfFloats) {
+  attn::Linear<Eigen::bfloat16> stored({.in_dim = 20, .out_dim = 9});
+  attn_test::randomize(stored, 5);
+  attn::Linear<float> converted({.in_dim = 20, .out_dim = 9});
+  converted.weight().assign(stored.weight().view());
+  converted.bias().assign(stored.bias().view());
+  const auto x = random_tensor<float, 2>({4, 20}, 6);
+  const attn::Matrix<float> y = stored.forward(x);
+  EXPECT_EQ(y, converted.forward(x));
+}
+
 TEST(Linear, TreatsABatchOfAnyStridesAsItsRows) {
   attn::Linear<float> linear({.in_dim = 6, .out_dim = 4});
   attn_test::randomize(linear, 3);

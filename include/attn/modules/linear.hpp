@@ -42,7 +42,8 @@ class Linear {
   /// Builds the packed copy now rather than at the first use.
   void pack() const { packed(); }
 
-  /// out = activation(x W^T + b); x [..., in_dim], out [..., out_dim], which must not overlap.
+  /// out = activation(x W^T + b); x [..., in_dim], out [..., out_dim], which must not overlap. Both have one
+  /// element type, which need not be that of the weights.
   /// @throws ShapeError if the extents do not fit.
   template <TensorLike X, WritableTensor Out>
   void forward_into(const X& x, Out&& out, const LinearOptions& options = {}) const {
@@ -55,12 +56,12 @@ class Linear {
     linear_into(detail::read_view(x), packed(), as_view(out), options, detail::read_view(residual));
   }
 
-  /// activation(x W^T + b) as a new Matrix (rank 2) or Tensor.
+  /// activation(x W^T + b) as a new Matrix (rank 2) or Tensor of the element type of x.
   template <TensorLike X>
   auto forward(const X& x, const LinearOptions& options = {}) const {
     auto extents = detail::read_view(x).extents();
     extents[rank_of<X> - 1] = config_.out_dim;
-    auto out = detail::make_result<T>(extents);
+    auto out = detail::make_result<ElementOf<const X>>(extents);
     forward_into(x, out, options);
     return out;
   }
