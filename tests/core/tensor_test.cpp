@@ -66,6 +66,10 @@ TEST(Tensor, NamesTheSizeThatNoAddressSpaceHolds) {
               Tensor<float, 2>({large, large});
             }),
             "attn: Tensor: extents [1099511627776, 1099511627776] have more elements than can be counted");
+  constexpr std::size_t count = std::numeric_limits<std::size_t>::max() / 8;
+  EXPECT_EQ(attn_test::error_text<std::length_error>(
+                [] { attn::detail::CacheLineAllocator<double>().allocate(count); }),
+            "attn: Tensor: " + std::to_string(count) + " elements of 8 bytes exceed the address space");
 }
 
 TEST(Tensor, HandsOutReadOnlyViewsWhenItIsConst) {

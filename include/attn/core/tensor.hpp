@@ -19,7 +19,13 @@ struct CacheLineAllocator {
   CacheLineAllocator() = default;
   template <class U>
   CacheLineAllocator(const CacheLineAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
-  T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), alignment)); }
+  T* allocate(std::size_t count) {
+    // Extents are checked before; without this, g++ warns that the copy of a tensor may be too large.
+    if (count > std::numeric_limits<std::size_t>::max() / 2 / sizeof(T))
+      raise<std::length_error>("Tensor: ", count, " elements of ", sizeof(T),
+                               " bytes exceed the address space");
+    return static_cast<T*>(::operator new(count * sizeof(T), alignment));
+  }
   void deallocate(T* data, std::size_t) { ::operator delete(data, alignment); }
   template <class U>
   friend bool operator==(const CacheLineAllocator&, const CacheLineAllocator<U>&) {
