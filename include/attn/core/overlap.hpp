@@ -58,19 +58,34 @@ bool is_disjoint(const TensorView<A, RankA>& a, const TensorView<B, RankB>& b) {
          detail::has_dividing_period(b, a);
 }
 
+namespace detail {
+/// Each axis steps over all that the axes behind it reach, as in any slice of a row-major tensor.
+template <class T, int Rank>
+bool is_nested(const TensorView<T, Rank>& view) {
+  Index reach = 0;  // from the first to the last element of the axes seen so far
+  for (int axis = Rank; axis-- > 0;) {
+    if (view.extent(axis) == 1) continue;
+    if (view.stride(axis) <= reach) return false;
+    reach += view.stride(axis) * (view.extent(axis) - 1);
+  }
+  return true;
+}
+}  // namespace detail
+
 /// True if two index tuples that differ in one or two axes have one address: strides of 0, overlapping
 /// windows.
 template <class T, int Rank>
 bool has_coinciding_elements(const TensorView<T, Rank>& view) {
+  if (view.size() == 0 || detail::is_nested(view)) return false;
   const auto stride = [&](int axis) {
     return view.stride(axis) < 0 ? -view.stride(axis) : view.stride(axis);
   };
-  if (view.size() == 0) return false;
   for (int a = 0; a < Rank; ++a) {
     if (view.extent(a) == 1) continue;
     if (stride(a) == 0) return true;
-    for (int b = 0; b < a;
-         ++b) {  // stride(b) / divisor steps along a are as far as stride(a) / divisor along b
+    for (int b = 0; b < a; ++b) {
+      if (view.extent(b) == 1) continue;
+      // stride(b) / divisor steps along a are as far as stride(a) / divisor along b
       const Index divisor = std::gcd(stride(a), stride(b));
       if (view.extent(b) > stride(a) / divisor && view.extent(a) > stride(b) / divisor) return true;
     }
