@@ -54,6 +54,12 @@ TYPED_TEST(PacketOf, Exp2HasItsStatedRelativeError) {
   }
 }
 
+TYPED_TEST(PacketOf, Exp2OfAWholeNumberIsExact) {
+  const int lowest = this->is_float ? -126 : -1022;
+  for (int n = lowest; n <= 16; ++n)
+    EXPECT_EQ(this->exp2(static_cast<TypeParam>(n)), std::ldexp(TypeParam(1), n)) << n;
+}
+
 TYPED_TEST(PacketOf, Exp2IsZeroFarBelowAndKeepsNaN) {
   using Limits = std::numeric_limits<TypeParam>;
   for (const TypeParam x : {TypeParam(-2000), TypeParam(-1e30), Limits::lowest(), -Limits::infinity()})

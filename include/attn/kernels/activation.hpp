@@ -45,7 +45,7 @@ ATTN_ALWAYS_INLINE P gated(const P& x, double limit, Tail tail) {
 
 }  // namespace detail
 
-/// e^x for x <= 87 (float) or 708 (double): relative error below 3e-7 or 1e-15. Exactly 0 from -89 (-710)
+/// e^x for x <= 87 (float) or 708 (double): relative error below 3e-7 or 1e-15. Exactly 0 from -104 (-746)
 /// down, -inf included; NaN stays NaN. What rounding x * log2(e) loses is put back, which matters for large
 /// |x|.
 template <class P>
@@ -54,7 +54,8 @@ ATTN_ALWAYS_INLINE P exp(const P& x) {
   const P log2e = constant<P>(1.4426950408889634074);
   const P low = constant<P>(detail::is_float<P> ? 1.4426950408889634074 - double{1.4426950408889634074f}
                                                 : 2.0355273740931033e-17);
-  const P bounded = max(x, constant<P>(detail::is_float<P> ? -89 : -710));
+  const P bounded =
+      max(x, constant<P>(detail::is_float<P> ? -104 : -746));  // rounds to 0, also as a denormal
   const P high = mul(bounded, log2e);
   P lost = mul(bounded, low);
   if constexpr (has_fma) lost = add(lost, multiply_add(bounded, log2e, sub(constant<P>(0), high)));
