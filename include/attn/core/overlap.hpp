@@ -8,6 +8,12 @@ ATTN_NAMESPACE_BEGIN
 
 namespace detail {
 
+/// How far, in elements, a step along an axis goes.
+template <class T, int Rank>
+Index step_length(const TensorView<T, Rank>& view, int axis) {
+  return view.stride(axis) < 0 ? -view.stride(axis) : view.stride(axis);
+}
+
 /// The addresses of a view modulo a period, as far as an interval tells: [begin, begin + size) + period * n.
 struct Residues {
   std::uintptr_t begin = 0;
@@ -19,12 +25,10 @@ Residues residues(const TensorView<T, Rank>& view, std::uint64_t period) {
   std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(view.data());
   std::uint64_t size = sizeof(T);
   for (int axis = 0; axis < Rank; ++axis) {
-    const bool backwards = view.stride(axis) < 0;
-    const auto stride =
-        static_cast<std::uint64_t>(backwards ? -view.stride(axis) : view.stride(axis)) * sizeof(T);
+    const std::uint64_t stride = as_size(step_length(view, axis)) * sizeof(T);
     if (stride % period == 0) continue;
     const std::uint64_t reach = stride * static_cast<std::uint64_t>(view.extent(axis) - 1);
-    if (backwards) begin -= reach;
+    if (view.stride(axis) < 0) begin -= reach;
     size += reach;
   }
   return {begin % period, size};
@@ -39,8 +43,7 @@ template <class A, int RankA, class B, int RankB>
 bool has_dividing_period(const TensorView<A, RankA>& a, const TensorView<B, RankB>& b) {
   for (int axis = 0; axis < RankA; ++axis) {
     if (a.extent(axis) == 1 || a.stride(axis) == 0) continue;
-    const auto period =
-        static_cast<std::uint64_t>(a.stride(axis) < 0 ? -a.stride(axis) : a.stride(axis)) * sizeof(A);
+    const std::uint64_t period = as_size(step_length(a, axis)) * sizeof(A);
     if (are_apart(residues(a, period), residues(b, period), period)) return true;
   }
   return false;
@@ -77,9 +80,7 @@ bool is_nested(const TensorView<T, Rank>& view) {
 template <class T, int Rank>
 bool has_coinciding_elements(const TensorView<T, Rank>& view) {
   if (view.size() == 0 || detail::is_nested(view)) return false;
-  const auto stride = [&](int axis) {
-    return view.stride(axis) < 0 ? -view.stride(axis) : view.stride(axis);
-  };
+  const auto stride = [&](int axis) { return detail::step_length(view, axis); };
   for (int a = 0; a < Rank; ++a) {
     if (view.extent(a) == 1) continue;
     if (stride(a) == 0) return true;

@@ -64,10 +64,6 @@ struct Rows {
   T* row(Index i) const { return data + i * stride; }
 };
 
-/// out[i] = f(in[i]) over contiguous memory, in place or not: what happens to finished outputs.
-template <class A>
-using Epilogue = void (*)(const A* in, A* out, Index count);
-
 /// One product y = x W^T + bias (+ residual), then the epilogue; checked by the caller. Rows of y, x and
 /// residual hold contiguous elements; residual may be y itself.
 template <class A>
@@ -77,7 +73,7 @@ struct ProjectionArguments {
   Rows<const A> residual{};  ///< no data: none
   Index tokens = 0;
   const PackedWeight<A>* weight = nullptr;
-  Epilogue<A> epilogue = nullptr;  ///< null: none
+  RunFunction<A> epilogue = nullptr;  ///< what happens to finished outputs, in place; null: nothing
 };
 
 /// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice

@@ -14,6 +14,11 @@ struct TileRows {
   Index stride;
 };
 
+/// out[i] = f(in[i]) over contiguous memory, in place or not. A pointer, so that the loops around it are
+/// compiled once for all f.
+template <class A>
+using RunFunction = void (*)(const A* in, A* out, Index count);
+
 /// to[c * to_stride] = from[c * from_stride], converted.
 template <class From, class To>
 void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_stride) {

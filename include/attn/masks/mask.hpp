@@ -41,20 +41,20 @@ class QueryOffset {
   QueryOffset(std::span<const Index> per_batch)       // NOLINT(google-explicit-constructor)
       : is_per_batch_(true), per_batch_(per_batch) {}
   template <class Offsets>
-    requires std::convertible_to<Offsets&, std::span<const Index>> QueryOffset(
-        Offsets& per_batch)  // NOLINT(google-explicit-constructor)
-        : QueryOffset(std::span<const Index>(per_batch)) {}
+    requires(std::convertible_to<Offsets&, std::span<const Index>>)
+  QueryOffset(Offsets& per_batch)  // NOLINT(google-explicit-constructor)
+      : QueryOffset(std::span<const Index>(per_batch)) {}
 
-    Index operator()(Index batch) const { return is_per_batch_ ? per_batch_[as_size(batch)] : single_; }
-    /// One offset per batch entry, even if there are none.
-    bool is_per_batch() const { return is_per_batch_; }
-    /// The per-batch values; empty if one offset holds for all.
-    std::span<const Index> per_batch() const { return per_batch_; }
+  Index operator()(Index batch) const { return is_per_batch_ ? per_batch_[as_size(batch)] : single_; }
+  /// One offset per batch entry, even if there are none.
+  bool is_per_batch() const { return is_per_batch_; }
+  /// The per-batch values; empty if one offset holds for all.
+  std::span<const Index> per_batch() const { return per_batch_; }
 
-   private:
-    Index single_ = 0;
-    bool is_per_batch_ = false;
-    std::span<const Index> per_batch_{};
+ private:
+  Index single_ = 0;
+  bool is_per_batch_ = false;
+  std::span<const Index> per_batch_{};
 };
 
 /// The extents of one attention call, and where its queries stand among the keys.

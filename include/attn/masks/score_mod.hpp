@@ -28,8 +28,8 @@ struct NoDerivative {};
 /// the problem as third argument. s is the score after scale and soft cap; write it as `auto`, since it is
 /// float or double as the tensors are. The lambda runs for every pair, lanes of queries at a time: without
 /// branches and without calls that do not inline it vectorises: attn::exp and attn::tanh (core/math.hpp)
-/// instead of those of std. at.q counts the queries
-/// of the call: the position of the query among the keys is at.q + problem.query_offset(at.batch).
+/// instead of those of std. at.q counts the queries of the call: the position of the query among the keys is
+/// at.q + problem.query_offset(at.batch).
 ///
 /// A second lambda of the same arguments is the derivative of the change by s, for gradients:
 /// ScoreMod{[](auto s, const attn::Site&) { return s * s; }, [](auto s, const attn::Site&) { return 2 * s;

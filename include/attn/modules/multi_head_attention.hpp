@@ -88,6 +88,7 @@ class MultiHeadAttention {
   template <TensorLike Q, TensorLike K, TensorLike V, WritableTensor Out, Mask M = NoMask>
   void forward_into(const Q& query, const K& key, const V& value, Out&& out, const M& mask = {},
                     const Options& options = {}) const {
+    detail::check_distinct("MultiHeadAttention", "out", as_view(out));
     check_separate(out, "query", query);
     check_separate(out, "key", key);
     check_separate(out, "value", value);
@@ -153,7 +154,6 @@ class MultiHeadAttention {
   }
   template <class Out, class In>
   static void check_separate(Out& out, const char* name, const In& in) {
-    detail::check_distinct("MultiHeadAttention", "out", as_view(out));
     const auto input = detail::read_view(in);
     check<std::invalid_argument>(is_disjoint(as_view(out), input), "MultiHeadAttention: out ", as_view(out),
                                  " overlaps ", name, " ", input);

@@ -15,8 +15,8 @@ namespace detail {
 
 /// The activation as a function over runs: the one place where the run-time choice becomes code.
 template <class A>
-RunFunction<A> activation_of(Activation activation) {
-  const auto run = [](auto f) -> RunFunction<A> {
+kernels::RunFunction<A> activation_of(Activation activation) {
+  const auto run = [](auto f) -> kernels::RunFunction<A> {
     return [](const A* in, A* out, Index count) { map_run(count, out, decltype(f){}, in); };
   };
   switch (activation) {
@@ -39,8 +39,8 @@ RunFunction<A> activation_of(Activation activation) {
 }
 
 #ifdef ATTN_INSTANTIATE
-ATTN_INSTANTIATE RunFunction<float> activation_of<float>(Activation);
-ATTN_INSTANTIATE RunFunction<double> activation_of<double>(Activation);
+ATTN_INSTANTIATE kernels::RunFunction<float> activation_of<float>(Activation);
+ATTN_INSTANTIATE kernels::RunFunction<double> activation_of<double>(Activation);
 #endif
 
 }  // namespace detail

@@ -84,15 +84,10 @@ void map_run(Index count, T* out, F f, const In*... in) {
   std::copy_n(lanes, count - i, out + i);
 }
 
-/// out[i] = g(in[i]) over contiguous memory, in place or not. A pointer, so that the loops over views are
-/// compiled once for all g.
-template <class A>
-using RunFunction = void (*)(const A* in, A* out, Index count);
-
 /// f over any stride and element type, in pieces that are gathered into float or double.
 template <class T>
 void map_strided(Index count, const T* in, Index in_stride, T* out, Index out_stride,
-                 RunFunction<Accumulator<T>> f) {
+                 kernels::RunFunction<Accumulator<T>> f) {
   using A = Accumulator<T>;
   if constexpr (std::is_same_v<A, T>) {
     if (in_stride == 1 && out_stride == 1) return f(in, out, count);
@@ -113,7 +108,7 @@ inline constexpr Index elements_per_task = 1 << 14;
 /// out = f(x) element by element.
 template <class T, int Rank>
 void map_elements(const char* name, const TensorView<const T, Rank>& x, const TensorView<T, Rank>& out,
-                  RunFunction<Accumulator<T>> f, const RunOptions& options) {
+                  kernels::RunFunction<Accumulator<T>> f, const RunOptions& options) {
   check_elementwise(name, x, out);
   if (x.size() == 0) return;
   const bool flat = x.is_contiguous() && out.is_contiguous();
