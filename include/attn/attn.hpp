@@ -9,6 +9,7 @@
 #include "attn/core/math.hpp"
 #include "attn/core/overlap.hpp"
 #include "attn/core/random.hpp"
+#include "attn/core/stored_rows.hpp"
 #include "attn/core/tensor.hpp"
 #include "attn/core/tensor_traits.hpp"
 #include "attn/core/tensor_view.hpp"
