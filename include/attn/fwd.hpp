@@ -50,6 +50,10 @@ struct Tile;
 // attn/ops
 struct LinearOptions;
 struct NormOptions;
+struct RopeConfig;
+struct RopeScaling;
+class RotaryEmbedding;
+class RowPositions;
 struct RunOptions;
 struct SdpaOptions;
 struct SoftmaxOptions;
