@@ -2,6 +2,7 @@
 // gated.
 #pragma once
 #include "attn/modules/linear.hpp"
+#include "attn/modules/mixed_storage.hpp"
 
 ATTN_NAMESPACE_BEGIN
 
@@ -39,7 +40,8 @@ class FeedForward {
   Linear<T>& down_proj() { return down_proj_; }
   const Linear<T>& down_proj() const { return down_proj_; }
 
-  /// x and out [..., embed_dim], which must not overlap.
+  /// x and out [..., embed_dim], which must not overlap. Both have one element type, which need not be that of
+  /// the weights (takes_activations says which).
   /// @throws ShapeError if the extents do not fit.
   template <TensorLike X, WritableTensor Out>
   void forward_into(const X& x, Out&& out, const RunOptions& options = {}) const {
@@ -59,7 +61,7 @@ class FeedForward {
   /// The result as a new Matrix (rank 2) or Tensor.
   template <TensorLike X>
   auto forward(const X& x, const RunOptions& options = {}) const {
-    auto out = detail::make_result<T>(detail::read_view(x).extents());
+    auto out = detail::make_result<ElementOf<const X>>(detail::read_view(x).extents());
     forward_into(x, out, options);
     return out;
   }
@@ -73,23 +75,24 @@ class FeedForward {
 
  private:
   /// f(hidden layer, how to run the next projection).
-  template <int Rank, class F>
-  void with_hidden(const TensorView<const T, Rank>& x, const RunOptions& options, F f) const {
+  template <Element X, int Rank, class F>
+  void with_hidden(const TensorView<const X, Rank>& x, const RunOptions& options, F f) const {
+    detail::require_activations<X, T>();
     Workspace local;
     Workspace& workspace = options.workspace ? *options.workspace : local;
     Workspace::Frame frame(workspace);
     Dims<Rank> extents = x.extents();
     extents[Rank - 1] = config_.hidden_dim;
-    const TensorView<T, Rank> hidden(frame.take<T>(product(extents)).data(), extents);
+    const TensorView<X, Rank> hidden(frame.take<X>(product(extents)).data(), extents);
     const LinearOptions plain{options.executor, &workspace};
     const LinearOptions activated{options.executor, &workspace, config_.activation};
     if (config_.gating == Gating::none) {
       up_proj_.forward_into(x, hidden, activated);
     } else {
-      const TensorView<T, Rank> gate(frame.take<T>(product(extents)).data(), extents);
+      const TensorView<X, Rank> gate(frame.take<X>(product(extents)).data(), extents);
       gate_proj_.forward_into(x, gate, activated);
       up_proj_.forward_into(x, hidden, plain);
-      multiply_into(TensorView<const T, Rank>(gate), hidden, options);
+      multiply_into(TensorView<const X, Rank>(gate), hidden, options);
     }
     f(hidden, plain);
   }

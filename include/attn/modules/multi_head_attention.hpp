@@ -5,6 +5,7 @@
 
 #include "attn/modules/attend.hpp"
 #include "attn/modules/linear.hpp"
+#include "attn/modules/mixed_storage.hpp"
 #include "attn/modules/norm.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -43,11 +44,16 @@ struct MultiHeadAttentionOptions {
 ///   concat_h(softmax(scale q_h k_h^T, mask) v_h) W_out + b_out, with q, k, v = projections of the inputs.
 ///
 /// Inputs have rank 2 [len, dim] or 3 [batch, len, dim]; keys and values may have another length than the
-/// queries. One object may serve any number of threads at once, each call with its own workspace.
+/// queries. Inputs, output and scratch have one element type, which need not be T, that of the weights
+/// (takes_activations says which). One object may serve any number of threads at once, each call with its own
+/// workspace.
 template <Element T>
 class MultiHeadAttention {
  public:
   using Options = MultiHeadAttentionOptions;
+  /// Rows [batch, len, dim] that apply() reads.
+  template <Element X>
+  using Input = TensorView<const std::type_identity_t<X>, 3>;
 
   MultiHeadAttention() = default;
   /// @throws ShapeError if the numbers of heads or the dimensions do not fit.
@@ -92,6 +98,10 @@ class MultiHeadAttention {
     check_separate(out, "query", query);
     check_separate(out, "key", key);
     check_separate(out, "value", value);
+    static_assert(std::same_as<ElementOf<const Q>, ElementOf<const K>> &&
+                      std::same_as<ElementOf<const Q>, ElementOf<const V>> &&
+                      std::same_as<ElementOf<const Q>, ElementOf<Out>>,
+                  "attn: query, key, value and out differ in their element type");
     apply(batched(query), batched(key), batched(value), {}, with_rank<3>(as_view(out)), AttendBatch<M>{mask},
           options);
   }
@@ -105,7 +115,7 @@ class MultiHeadAttention {
   template <TensorLike Q, TensorLike K, TensorLike V, Mask M = NoMask>
   [[nodiscard]] auto forward(const Q& query, const K& key, const V& value, const M& mask = {},
                              const Options& options = {}) const {
-    auto out = detail::make_result<T>(detail::read_view(query).extents());
+    auto out = detail::make_result<ElementOf<const Q>>(detail::read_view(query).extents());
     forward_into(query, key, value, out, mask, options);
     return out;
   }
@@ -126,11 +136,11 @@ class MultiHeadAttention {
   }
 
   /// The step that layers are made of: out = residual + attention, where `attend` (modules/attend.hpp) says
-  /// how rows see each other. A residual without data stands for none. `out` may be the residual or an input.
-  template <class Attend>
-  void apply(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
-             const TensorView<const T, 3>& value, const TensorView<const T, 3>& residual,
-             const TensorView<T, 3>& out, const Attend& attend, const Options& options) const;
+  /// how rows see each other. A residual without data stands for none. `out` may be the residual or an input,
+  /// and says what the element type is.
+  template <Element X, class Attend>
+  void apply(const Input<X>& query, const Input<X>& key, const Input<X>& value, const Input<X>& residual,
+             const TensorView<X, 3>& out, const Attend& attend, const Options& options) const;
 
   template <class Self, class F>
   static void visit_members(Self& self, F&& f) {
@@ -148,7 +158,7 @@ class MultiHeadAttention {
 
  private:
   template <class X>
-  static TensorView<const T, 3> batched(const X& x) {
+  static TensorView<const ElementOf<const X>, 3> batched(const X& x) {
     static_assert(rank_of<X> == 2 || rank_of<X> == 3, "attn: inputs are [len, dim] or [batch, len, dim]");
     return with_rank<3>(detail::read_view(x));
   }
@@ -158,22 +168,26 @@ class MultiHeadAttention {
     check<std::invalid_argument>(is_disjoint(as_view(out), input), "MultiHeadAttention: out ", as_view(out),
                                  " overlaps ", name, " ", input);
   }
-  void check_inputs(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
-                    const TensorView<const T, 3>& value, const TensorView<T, 3>& out) const;
+  template <Element X>
+  void check_inputs(const Input<X>& query, const Input<X>& key, const Input<X>& value,
+                    const TensorView<X, 3>& out) const;
   Index extra_keys() const { return (config_.add_bias_kv ? 1 : 0) + (config_.add_zero_attn ? 1 : 0); }
   /// Projected rows [batch, len, out_dim], with `extra` rows more per batch entry, not yet written.
-  static TensorView<T, 3> project(const Linear<T>& projection, const TensorView<const T, 3>& x,
+  template <Element X>
+  static TensorView<X, 3> project(const Linear<T>& projection, const TensorView<const X, 3>& x,
                                   Workspace::Frame& frame, const LinearOptions& options, Index extra = 0) {
     const Dims<3> extents{x.extent(0), x.extent(1) + extra, projection.config().out_dim};
-    const TensorView<T, 3> y(frame.take<T>(product(extents)).data(), extents);
+    const TensorView<X, 3> y(frame.take<X>(product(extents)).data(), extents);
     projection.forward_into(x, y.slice(1, {0, x.extent(1)}), options);
     return y;
   }
-  void append_extra_keys(const TensorView<T, 3>& rows, const Parameter<T, 1>& bias) const;
-  static void normalize_heads(const Norm<T>& norm, const TensorView<T, 3>& rows, Index num_heads,
+  template <Element X>
+  void append_extra_keys(const TensorView<X, 3>& rows, const Parameter<T, 1>& bias) const;
+  template <Element X>
+  static void normalize_heads(const Norm<T>& norm, const TensorView<X, 3>& rows, Index num_heads,
                               const RunOptions& options);
-  void gate(const TensorView<const T, 3>& query, const TensorView<T, 3>& context,
-            const LinearOptions& options) const;
+  template <Element X>
+  void gate(const Input<X>& query, const TensorView<X, 3>& context, const LinearOptions& options) const;
 
   MultiHeadAttentionConfig config_;
   Linear<T> q_proj_, k_proj_, v_proj_, out_proj_, gate_proj_;
@@ -234,10 +248,9 @@ MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionConfig& config
 }
 
 template <Element T>
-void MultiHeadAttention<T>::check_inputs(const TensorView<const T, 3>& query,
-                                         const TensorView<const T, 3>& key,
-                                         const TensorView<const T, 3>& value,
-                                         const TensorView<T, 3>& out) const {
+template <Element X>
+void MultiHeadAttention<T>::check_inputs(const Input<X>& query, const Input<X>& key, const Input<X>& value,
+                                         const TensorView<X, 3>& out) const {
   const MultiHeadAttentionConfig& c = config_;
   check(query.extent(2) == c.embed_dim, "MultiHeadAttention: query ", query, " does not have embed_dim ",
         c.embed_dim);
@@ -251,11 +264,11 @@ void MultiHeadAttention<T>::check_inputs(const TensorView<const T, 3>& query,
 }
 
 template <Element T>
-template <class Attend>
-void MultiHeadAttention<T>::apply(const TensorView<const T, 3>& query, const TensorView<const T, 3>& key,
-                                  const TensorView<const T, 3>& value, const TensorView<const T, 3>& residual,
-                                  const TensorView<T, 3>& out, const Attend& attend,
+template <Element X, class Attend>
+void MultiHeadAttention<T>::apply(const Input<X>& query, const Input<X>& key, const Input<X>& value,
+                                  const Input<X>& residual, const TensorView<X, 3>& out, const Attend& attend,
                                   const Options& options) const {
+  detail::require_activations<X, T>();
   check_inputs(query, key, value, out);
   Workspace local;
   Workspace& workspace = options.workspace ? *options.workspace : local;
@@ -263,9 +276,9 @@ void MultiHeadAttention<T>::apply(const TensorView<const T, 3>& query, const Ten
   const LinearOptions run{options.executor, &workspace};
   const RunOptions plain{options.executor, &workspace};
   const Index kv_len = key.extent(1);
-  const TensorView<T, 3> q = project(q_proj_, query, frame, run);
-  const TensorView<T, 3> k = project(k_proj_, key, frame, run, extra_keys());
-  const TensorView<T, 3> v = project(v_proj_, value, frame, run, extra_keys());
+  const TensorView<X, 3> q = project(q_proj_, query, frame, run);
+  const TensorView<X, 3> k = project(k_proj_, key, frame, run, extra_keys());
+  const TensorView<X, 3> v = project(v_proj_, value, frame, run, extra_keys());
   if (config_.qk_norm) {
     normalize_heads(q_norm_, q, config_.num_heads, plain);
     normalize_heads(k_norm_, k.slice(1, {0, kv_len}), config_.num_kv_heads, plain);
@@ -273,7 +286,7 @@ void MultiHeadAttention<T>::apply(const TensorView<const T, 3>& query, const Ten
   append_extra_keys(k, bias_k_);
   append_extra_keys(v, bias_v_);
   const Dims<3> extents{query.extent(0), query.extent(1), out_proj_.config().in_dim};
-  const TensorView<T, 3> context(frame.take<T>(product(extents)).data(), extents);
+  const TensorView<X, 3> context(frame.take<X>(product(extents)).data(), extents);
 
   SdpaOptions sdpa_options;
   sdpa_options.scale = config_.scale;
@@ -282,7 +295,7 @@ void MultiHeadAttention<T>::apply(const TensorView<const T, 3>& query, const Ten
   if (extra_keys() > 0 && query.extent(1) == kv_len && !options.query_offset) sdpa_options.query_offset = 0;
   sdpa_options.executor = options.executor;
   sdpa_options.workspace = &workspace;
-  attend(AttendArguments<T>{q, k, v, context, config_.num_heads, config_.num_kv_heads, extra_keys()},
+  attend(AttendArguments<X>{q, k, v, context, config_.num_heads, config_.num_kv_heads, extra_keys()},
          sdpa_options);
   gate(query, context, run);
 
@@ -293,27 +306,30 @@ void MultiHeadAttention<T>::apply(const TensorView<const T, 3>& query, const Ten
 }
 
 template <Element T>
-void MultiHeadAttention<T>::append_extra_keys(const TensorView<T, 3>& rows,
+template <Element X>
+void MultiHeadAttention<T>::append_extra_keys(const TensorView<X, 3>& rows,
                                               const Parameter<T, 1>& bias) const {
   for (Index b = 0; b < rows.extent(0) && extra_keys() > 0; ++b) {
     Index row = rows.extent(1) - extra_keys();
     if (config_.add_bias_kv) copy(bias.view(), rows[b][row++]);
-    if (config_.add_zero_attn) std::fill_n(&rows(b, row, 0), rows.extent(2), T(0));
+    if (config_.add_zero_attn) std::fill_n(&rows(b, row, 0), rows.extent(2), X(0));
   }
 }
 
 template <Element T>
-void MultiHeadAttention<T>::normalize_heads(const Norm<T>& norm, const TensorView<T, 3>& rows,
+template <Element X>
+void MultiHeadAttention<T>::normalize_heads(const Norm<T>& norm, const TensorView<X, 3>& rows,
                                             Index num_heads, const RunOptions& options) {
-  const TensorView<T, 4> heads = split_heads(rows, num_heads);
+  const TensorView<X, 4> heads = split_heads(rows, num_heads);
   norm.forward_into(heads, heads, options);
 }
 
 template <Element T>
-void MultiHeadAttention<T>::gate(const TensorView<const T, 3>& query, const TensorView<T, 3>& context,
+template <Element X>
+void MultiHeadAttention<T>::gate(const Input<X>& query, const TensorView<X, 3>& context,
                                  const LinearOptions& options) const {
   if (config_.head_gates) {
-    const TensorView<T, 4> heads = split_heads(context, config_.num_heads);
+    const TensorView<X, 4> heads = split_heads(context, config_.num_heads);
     multiply_into(TensorView<const T, 4>(head_gates_.data(), heads.extents(), {0, 1, 0, 0}), heads,
                   {options.executor, options.workspace});
   }
@@ -321,7 +337,7 @@ void MultiHeadAttention<T>::gate(const TensorView<const T, 3>& query, const Tens
     Workspace::Frame frame(*options.workspace);
     LinearOptions activated = options;
     activated.activation = Activation::sigmoid;
-    const TensorView<T, 3> gates = project(gate_proj_, query, frame, activated);
+    const TensorView<X, 3> gates = project(gate_proj_, query, frame, activated);
     multiply_into(gates, context, {options.executor, options.workspace});
   }
 }
@@ -330,10 +346,11 @@ template <Element T>
 template <TensorLike Q, TensorLike K, TensorLike V, Mask M>
 auto MultiHeadAttention<T>::forward_with_weights(const Q& query, const K& key, const V& value, const M& mask,
                                                  const Options& options) const {
-  using A = Accumulator<T>;
+  using X = ElementOf<const Q>;
+  using A = Accumulator<X>;
   constexpr int rank = rank_of<Q>;
-  const TensorView<const T, 3> q = batched(query), k = batched(key);
-  auto out = detail::make_result<T>(detail::read_view(query).extents());
+  const TensorView<const X, 3> q = batched(query), k = batched(key);
+  auto out = detail::make_result<X>(detail::read_view(query).extents());
   Dims<rank + 1> extents{};
   if constexpr (rank == 3) extents[0] = q.extent(0);
   extents[rank - 2] = config_.num_heads;
@@ -341,7 +358,7 @@ auto MultiHeadAttention<T>::forward_with_weights(const Q& query, const K& key, c
   extents[rank] = k.extent(1) + extra_keys();
   Tensor<A, rank + 1> weights(extents);
   apply(q, k, batched(value), {}, with_rank<3>(as_view(out)),
-        AttendWithWeights<T, M>{mask, with_rank<4>(weights.view())}, options);
+        AttendWithWeights<X, M>{mask, with_rank<4>(weights.view())}, options);
   return AttentionWithWeights<decltype(out), decltype(weights)>{std::move(out), std::move(weights)};
 }
 

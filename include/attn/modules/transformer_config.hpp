@@ -4,11 +4,9 @@
 #include "attn/modules/feed_forward.hpp"
 #include "attn/modules/multi_head_attention.hpp"
 #include "attn/modules/norm.hpp"
+#include "attn/modules/residual.hpp"
 
 ATTN_NAMESPACE_BEGIN
-
-/// Where a layer normalises: `post`, norm(x + f(x)), as in the paper and BERT; or `pre`, x + f(norm(x)).
-enum class NormPlacement { post, pre };
 
 /// Whether a stack normalises its result (pre-norm stacks need it; PyTorch's nn.Transformer always does).
 enum class FinalNorm { absent, present };

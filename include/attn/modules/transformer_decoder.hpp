@@ -10,7 +10,7 @@ ATTN_NAMESPACE_BEGIN
 namespace detail {
 
 /// The forms in which a decoder layer or stack can be called; Derived has apply().
-template <class Derived, Element T>
+template <class Derived>
 class CrossAttending {
  public:
   using Options = MultiHeadAttentionOptions;
@@ -18,20 +18,23 @@ class CrossAttending {
   /// x and out [.., len, embed_dim], memory [.., memory_len, embed_dim]: the encoder's result. `mask` says
   /// which rows of x see each other, as a rule Causal{}; `memory_mask` which rows of memory they see. `out`
   /// is x itself or lies elsewhere. options.query_offset holds for the memory mask, if it uses positions;
-  /// rows of x stand at positions from 0. With a workspace that has served this shape once, nothing is
+  /// rows of x stand at positions from 0. All have one element type, which need not be that of the
+  /// weights (takes_activations says which). With a workspace that has served this shape once, nothing is
   /// allocated.
   /// @throws ShapeError if the extents or masks do not fit; std::invalid_argument if out overlaps memory.
   template <TensorLike X, TensorLike Memory, WritableTensor Out, Mask M = NoMask, Mask MemoryMask = NoMask>
   void forward_into(const X& x, const Memory& memory, Out&& out, const M& mask = {},
                     const MemoryMask& memory_mask = {}, Options options = {}) const {
     static_assert(rank_of<X> == rank_of<Memory>, "attn: x and memory differ in rank");
+    static_assert(std::same_as<ElementOf<const X>, ElementOf<const Memory>>,
+                  "attn: x and memory differ in their element type");
     place_input("TransformerDecoder forward_into", read_view(x), as_view(out));
     check<std::invalid_argument>(is_disjoint(as_view(out), read_view(memory)),
                                  "TransformerDecoder forward_into: out ", as_view(out), " overlaps memory ",
                                  read_view(memory));
     Workspace local;
     if (options.workspace == nullptr) options.workspace = &local;
-    const TensorView<const T, 3> seen = as_batch(memory);
+    const TensorView<const ElementOf<const X>, 3> seen = as_batch(memory);
     static_cast<const Derived&>(*this).apply(as_batch(out), seen, AttendBatch<M>{mask},
                                              AttendBatch<MemoryMask>{memory_mask}, options);
   }
@@ -40,7 +43,7 @@ class CrossAttending {
   template <TensorLike X, TensorLike Memory, Mask M = NoMask, Mask MemoryMask = NoMask>
   [[nodiscard]] auto forward(const X& x, const Memory& memory, const M& mask = {},
                              const MemoryMask& memory_mask = {}, const Options& options = {}) const {
-    auto out = make_result<T>(read_view(x).extents());
+    auto out = make_result<ElementOf<const X>>(read_view(x).extents());
     forward_into(x, memory, out, mask, memory_mask, options);
     return out;
   }
@@ -51,7 +54,7 @@ class CrossAttending {
 /// Self-attention, attention to the encoder's result, and feed-forward network, each with a residual
 /// connection and a norm (Vaswani et al. 2017, section 3.1).
 template <Element T>
-class TransformerDecoderLayer : public detail::CrossAttending<TransformerDecoderLayer<T>, T> {
+class TransformerDecoderLayer : public detail::CrossAttending<TransformerDecoderLayer<T>> {
  public:
   TransformerDecoderLayer() = default;
   /// @throws ShapeError as MultiHeadAttention and FeedForward.
@@ -80,28 +83,20 @@ class TransformerDecoderLayer : public detail::CrossAttending<TransformerDecoder
   const Norm<T>& norm3() const { return norm3_; }
 
   /// The layer in place on x [batch, len, embed_dim]; options.workspace is set.
-  template <class Attend, class AttendMemory>
-  void apply(const TensorView<T, 3>& x, const TensorView<const T, 3>& memory, const Attend& attend,
-             const AttendMemory& attend_memory, const MultiHeadAttentionOptions& options) const {
+  template <Element X, class Attend, class AttendMemory>
+  void apply(const TensorView<X, 3>& x, const TensorView<const std::type_identity_t<X>, 3>& memory,
+             const Attend& attend, const AttendMemory& attend_memory,
+             const MultiHeadAttentionOptions& options) const {
     const RunOptions run{options.executor, options.workspace};
     const MultiHeadAttentionOptions within{.executor = options.executor, .workspace = options.workspace};
-    if (config_.norm == NormPlacement::post) {
-      self_attention_.apply(x, x, x, x, x, attend, within);
-      norm1_.forward_into(x, x, run);
-      cross_attention_.apply(x, memory, memory, x, x, attend_memory, options);
-      norm2_.forward_into(x, x, run);
-      feed_forward_.add_into(x, x, x, run);
-      norm3_.forward_into(x, x, run);
-    } else {
-      Workspace::Frame frame(*options.workspace);
-      const TensorView<T, 3> normed(frame.take<T>(x.size()).data(), x.extents());
-      norm1_.forward_into(x, normed, run);
-      self_attention_.apply(normed, normed, normed, x, x, attend, within);
-      norm2_.forward_into(x, normed, run);
-      cross_attention_.apply(normed, memory, memory, x, x, attend_memory, options);
-      norm3_.forward_into(x, normed, run);
-      feed_forward_.add_into(normed, x, x, run);
-    }
+    detail::add_branch(config_.norm, norm1_, x, run, [&](const TensorView<X, 3>& in) {
+      self_attention_.apply(in, in, in, x, x, attend, within);
+    });
+    detail::add_branch(config_.norm, norm2_, x, run, [&](const TensorView<X, 3>& in) {
+      cross_attention_.apply(in, memory, memory, x, x, attend_memory, options);
+    });
+    detail::add_branch(config_.norm, norm3_, x, run,
+                       [&](const TensorView<X, 3>& in) { feed_forward_.add_into(in, x, x, run); });
   }
 
   template <class Self, class F>
@@ -123,7 +118,7 @@ class TransformerDecoderLayer : public detail::CrossAttending<TransformerDecoder
 
 /// A stack of decoder layers, with a norm at the end on request.
 template <Element T>
-class TransformerDecoder : public detail::CrossAttending<TransformerDecoder<T>, T> {
+class TransformerDecoder : public detail::CrossAttending<TransformerDecoder<T>> {
  public:
   TransformerDecoder() = default;
   /// @throws ShapeError as the layers, or if num_layers is negative.
@@ -141,9 +136,10 @@ class TransformerDecoder : public detail::CrossAttending<TransformerDecoder<T>, 
   const Norm<T>& norm() const { return norm_; }
 
   /// The stack in place on x; as TransformerDecoderLayer::apply.
-  template <class Attend, class AttendMemory>
-  void apply(const TensorView<T, 3>& x, const TensorView<const T, 3>& memory, const Attend& attend,
-             const AttendMemory& attend_memory, const MultiHeadAttentionOptions& options) const {
+  template <Element X, class Attend, class AttendMemory>
+  void apply(const TensorView<X, 3>& x, const TensorView<const std::type_identity_t<X>, 3>& memory,
+             const Attend& attend, const AttendMemory& attend_memory,
+             const MultiHeadAttentionOptions& options) const {
     for (const TransformerDecoderLayer<T>& layer : layers_)
       layer.apply(x, memory, attend, attend_memory, options);
     if (config_.final_norm == FinalNorm::present)

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "attn/modules/residual.hpp"
 #include "attn/modules/transformer_config.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -23,12 +24,13 @@ auto as_batch(X&& x) {
 }
 
 /// The forms in which every stack and layer with self-attention can be called; Derived has apply().
-template <class Derived, Element T>
+template <class Derived>
 class SelfAttending {
  public:
   using Options = MultiHeadAttentionOptions;
 
-  /// x and out [len, embed_dim] or [batch, len, embed_dim]; `out` is x itself or lies elsewhere. With a
+  /// x and out [len, embed_dim] or [batch, len, embed_dim]; `out` is x itself or lies elsewhere.
+  /// Both have one element type, which need not be that of the weights (takes_activations says which). With a
   /// workspace that has served this shape once, nothing is allocated.
   /// @throws ShapeError if the extents or the mask do not fit.
   template <TensorLike X, WritableTensor Out, Mask M = NoMask>
@@ -40,7 +42,7 @@ class SelfAttending {
   /// As forward_into; returns out: a Matrix for rank 2, else a Tensor.
   template <TensorLike X, Mask M = NoMask>
   [[nodiscard]] auto forward(const X& x, const M& mask = {}, const Options& options = {}) const {
-    auto out = make_result<T>(read_view(x).extents());
+    auto out = make_result<ElementOf<const X>>(read_view(x).extents());
     forward_into(x, out, mask, options);
     return out;
   }
@@ -58,8 +60,8 @@ class SelfAttending {
   }
 
  private:
-  template <class Attend>
-  void run(const TensorView<T, 3>& x, const Attend& attend, Options options) const {
+  template <Element X, class Attend>
+  void run(const TensorView<X, 3>& x, const Attend& attend, Options options) const {
     Workspace local;
     if (options.workspace == nullptr) options.workspace = &local;
     static_cast<const Derived&>(*this).apply(x, attend, options);
@@ -71,7 +73,7 @@ class SelfAttending {
 /// Self-attention and feed-forward network, each with a residual connection and a norm (Vaswani et al. 2017,
 /// section 3.1). One object may serve any number of threads at once, each call with its own workspace.
 template <Element T>
-class TransformerEncoderLayer : public detail::SelfAttending<TransformerEncoderLayer<T>, T> {
+class TransformerEncoderLayer : public detail::SelfAttending<TransformerEncoderLayer<T>> {
  public:
   TransformerEncoderLayer() = default;
   /// @throws ShapeError as MultiHeadAttention and FeedForward.
@@ -96,23 +98,15 @@ class TransformerEncoderLayer : public detail::SelfAttending<TransformerEncoderL
 
   /// The layer in place on x [batch, len, embed_dim], where `attend` (modules/attend.hpp) says how rows see
   /// each other; options.workspace is set.
-  template <class Attend>
-  void apply(const TensorView<T, 3>& x, const Attend& attend,
+  template <Element X, class Attend>
+  void apply(const TensorView<X, 3>& x, const Attend& attend,
              const MultiHeadAttentionOptions& options) const {
     const RunOptions run{options.executor, options.workspace};
-    if (config_.norm == NormPlacement::post) {
-      self_attention_.apply(x, x, x, x, x, attend, options);
-      norm1_.forward_into(x, x, run);
-      feed_forward_.add_into(x, x, x, run);
-      norm2_.forward_into(x, x, run);
-    } else {
-      Workspace::Frame frame(*options.workspace);
-      const TensorView<T, 3> normed(frame.take<T>(x.size()).data(), x.extents());
-      norm1_.forward_into(x, normed, run);
-      self_attention_.apply(normed, normed, normed, x, x, attend, options);
-      norm2_.forward_into(x, normed, run);
-      feed_forward_.add_into(normed, x, x, run);
-    }
+    detail::add_branch(config_.norm, norm1_, x, run, [&](const TensorView<X, 3>& in) {
+      self_attention_.apply(in, in, in, x, x, attend, options);
+    });
+    detail::add_branch(config_.norm, norm2_, x, run,
+                       [&](const TensorView<X, 3>& in) { feed_forward_.add_into(in, x, x, run); });
   }
 
   template <class Self, class F>
@@ -132,7 +126,7 @@ class TransformerEncoderLayer : public detail::SelfAttending<TransformerEncoderL
 
 /// A stack of encoder layers, with a norm at the end on request.
 template <Element T>
-class TransformerEncoder : public detail::SelfAttending<TransformerEncoder<T>, T> {
+class TransformerEncoder : public detail::SelfAttending<TransformerEncoder<T>> {
  public:
   TransformerEncoder() = default;
   /// @throws ShapeError as the layers, or if num_layers is negative.
@@ -150,14 +144,15 @@ class TransformerEncoder : public detail::SelfAttending<TransformerEncoder<T>, T
   const Norm<T>& norm() const { return norm_; }
 
   /// The stack in place on x [batch, len, embed_dim]; as TransformerEncoderLayer::apply.
-  template <class Attend>
-  void apply(const TensorView<T, 3>& x, const Attend& attend,
+  template <Element X, class Attend>
+  void apply(const TensorView<X, 3>& x, const Attend& attend,
              const MultiHeadAttentionOptions& options) const {
     for (const TransformerEncoderLayer<T>& layer : layers_) layer.apply(x, attend, options);
     apply_final_norm(x, options);
   }
   /// The end of apply(), for callers that run the layers one by one.
-  void apply_final_norm(const TensorView<T, 3>& x, const MultiHeadAttentionOptions& options) const {
+  template <Element X>
+  void apply_final_norm(const TensorView<X, 3>& x, const MultiHeadAttentionOptions& options) const {
     if (config_.final_norm == FinalNorm::present)
       norm_.forward_into(x, x, {options.executor, options.workspace});
   }
