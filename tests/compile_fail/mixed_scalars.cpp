@@ -1,4 +1,4 @@
-// Queries, keys and values hold the same type of element; there is no silent conversion.
+// Double goes with double only; there is no silent conversion of queries or results.
 // must say: AttentionInputs
 #include "attn/ops/sdpa.hpp"
 

@@ -103,17 +103,32 @@ struct Gelu {
   }
 };
 
+namespace detail {
+/// x * (1 + tanh(slope / 2 * (x + 0.044715 x^3))) / 2.
+template <class P>
+ATTN_ALWAYS_INLINE P gelu_by_tanh(const P& x, double slope) {
+  return gated(x, 40.0, [slope](const P& a) ATTN_LAMBDA_INLINE {
+    const P cubic = multiply_add(mul(a, a), constant<P>(0.044715), constant<P>(1));
+    const P exponent = mul(mul(a, cubic), constant<P>(slope));
+    const P bounded = min(exponent, constant<P>(is_float<P> ? 87 : 708));
+    return div(constant<P>(1), add(constant<P>(1), exp(bounded)));
+  });
+}
+}  // namespace detail
+
 /// The approximation x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 of Gelu.
 struct GeluTanh {
   template <class P>
   ATTN_ALWAYS_INLINE P operator()(const P& x) const {
-    using detail::constant;
-    return detail::gated(x, 40.0, [](const P& a) ATTN_LAMBDA_INLINE {
-      const P cubic = multiply_add(mul(a, a), constant<P>(0.044715), constant<P>(1));
-      const P exponent = mul(mul(a, cubic), constant<P>(1.5957691216057307118));  // 2 sqrt(2 / pi)
-      const P bounded = min(exponent, constant<P>(detail::is_float<P> ? 87 : 708));
-      return div(constant<P>(1), add(constant<P>(1), exp(bounded)));
-    });
+    return detail::gelu_by_tanh(x, 1.5957691216057307118);  // 2 sqrt(2 / pi)
+  }
+};
+
+/// GeluTanh with 0.79788456 in the place of sqrt(2 / pi), as BLOOM computes it.
+struct GeluBloom {
+  template <class P>
+  ATTN_ALWAYS_INLINE P operator()(const P& x) const {
+    return detail::gelu_by_tanh(x, 2 * 0.79788456);
   }
 };
 

@@ -13,11 +13,11 @@ ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
 /// Everything a forward pass reads and writes, checked by the caller.
-template <class E>
+template <class A>
 struct ForwardArguments {
-  TensorView<const E, 4> q, k, v;           ///< [batch, heads, len, dim]
-  TensorView<E, 4> out;                     ///< [batch, num_heads, q_len, value_dim]
-  TensorView<Accumulator<E>, 3> logsumexp;  ///< [batch, num_heads, q_len]; no data: not wanted
+  RowStore<A> q, k, v;         ///< [batch, heads, len, dim]
+  RowSink<A> out;              ///< [batch, num_heads, q_len, value_dim]
+  TensorView<A, 3> logsumexp;  ///< [batch, num_heads, q_len]; no data: not wanted
   double scale = 1;
   double soft_cap = 0;              ///< 0: none
   std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
@@ -27,12 +27,10 @@ struct ForwardArguments {
 /// stalls the change to another layout, and one head's rows do not lead the hardware to the next head's.
 class WarmUp {
  public:
-  template <class T>
-  void add(const T* first, Index rows, Index dim, Index stride) {
+  /// Rows of `bytes` bytes that begin `stride` bytes apart.
+  void add(const std::byte* first, Index rows, Index bytes, Index stride) {
     if (count_ == as_size(capacity) || rows <= 0) return;
-    const Index bytes = dim * static_cast<Index>(sizeof(T));
-    list_[count_++] = {reinterpret_cast<const char*>(first), bytes, stride * static_cast<Index>(sizeof(T)),
-                       rows};
+    list_[count_++] = {first, bytes, stride, rows};
     lines_ += (bytes + 63) / 64 * rows;
   }
   Index lines() const { return lines_; }
@@ -50,7 +48,7 @@ class WarmUp {
 
  private:
   struct Rows {
-    const char* first;
+    const std::byte* first;
     Index bytes, stride, rows;
   };
   static constexpr Index capacity = 4;
@@ -61,9 +59,8 @@ class WarmUp {
 
 /// One call: the tasks it is cut into, by shape alone, and the scratch of one task. Products: LaneProducts,
 /// or RowProducts for a handful of rows.
-template <class E, class Products = LaneProducts<Accumulator<E>>>
+template <class A, class Products = LaneProducts<A>>
 class ForwardPass {
-  using A = Accumulator<E>;
   using Group = LaneGroup<Products>;
   using Shape = ForwardShape<A>;
   static constexpr int width = Shape::width;
@@ -72,7 +69,7 @@ class ForwardPass {
  public:
   using Hooks = typename Group::Hooks;
 
-  ForwardPass(const ForwardArguments<E>& arguments, const Hooks& hooks)
+  ForwardPass(const ForwardArguments<A>& arguments, const Hooks& hooks)
       : x_(arguments), hooks_(hooks), p_(*hooks.problem) {
     heads_per_unit_ = p_.q_len < task_rows ? p_.group_size() : 1;
     unit_rows_ = heads_per_unit_ * p_.q_len;
@@ -128,7 +125,8 @@ class ForwardPass {
 
     const int count = begin(task, groups, rows);
     const Index kv_head = p_.kv_head(task.rows.first_head);
-    const RowSource<E> keys(x_.k, task.rows.batch, kv_head), values(x_.v, task.rows.batch, kv_head);
+    const RowSource<A> keys = x_.k.rows_of(task.rows.batch, kv_head);
+    const RowSource<A> values = x_.v.rows_of(task.rows.batch, kv_head);
     Range visible{p_.kv_len, 0};
     for (int g = 0; g < count; ++g)
       visible = {std::min(visible.begin, groups[g].visible().begin),
@@ -162,10 +160,12 @@ class ForwardPass {
     WarmUp coming;
     if (heads_per_unit_ > 1) return coming;
     const Index head = rows.first_head, batch = rows.batch, next = rows.first_row + task_rows;
-    coming.add(output_address(rows, 0), rows.count, p_.value_dim, x_.out.stride(2));
-    const auto add = [&](const TensorView<const E, 4>& x, Index of_head, Index first, Index count) {
-      const RowSource<E> rows_of(x, batch, of_head);
-      coming.add(rows_of.row(first), std::min(count, x.extent(2) - first), rows_of.dim, rows_of.row_stride);
+    coming.add(x_.out.address(batch, head, rows.first_row), rows.count, x_.out.row_bytes(),
+               x_.out.row_step());
+    const auto add = [&](const RowStore<A>& x, Index of_head, Index first, Index count) {
+      const RowSource<A> source = x.rows_of(batch, of_head);
+      coming.add(source.address(first), std::min(count, x.len() - first), source.row_bytes(),
+                 source.row_step());
     };
     if (next < p_.q_len) {
       add(x_.q, head, next, task_rows);
@@ -202,7 +202,7 @@ class ForwardPass {
 
   const A* query_row(const LaneRows& rows, Index lane, A* gathered) const {
     const Index row = rows.first_row + lane;
-    return RowSource<E>(x_.q, rows.batch, rows.head(row)).tile(rows.query(row), 1, gathered).data;
+    return x_.q.rows_of(rows.batch, rows.head(row)).tile(rows.query(row), 1, gathered).data;
   }
 
   /// Normalises the outputs of a group and writes them to the caller's tensors.
@@ -221,28 +221,20 @@ class ForwardPass {
     }
   }
 
-  E* output_address(const LaneRows& rows, Index lane) const {
-    const Index row = rows.first_row + lane;
-    return x_.out.data() + rows.batch * x_.out.stride(0) + rows.head(row) * x_.out.stride(1) +
-           rows.query(row) * x_.out.stride(2);
-  }
-  /// Where lanes_to_rows may write the row: the caller's memory if it is contiguous and of type A, else
-  /// `gathered`.
+  /// Where lanes_to_rows may write the row: the caller's memory if that can be, else `gathered`.
   A* output_row(const LaneRows& rows, Index lane, A* gathered) const {
-    if constexpr (std::is_same_v<E, A>) {
-      if (x_.out.stride(3) == 1 || p_.value_dim == 1) return output_address(rows, lane);
-    }
-    return gathered;
+    if (!x_.out.is_direct()) return gathered;
+    const Index row = rows.first_row + lane;
+    return reinterpret_cast<A*>(x_.out.address(rows.batch, rows.head(row), rows.query(row)));
   }
   void deliver(const LaneRows& rows, Index lane, const A* result, A logsumexp) const {
-    E* const target = output_address(rows, lane);
-    if (static_cast<const void*>(target) != static_cast<const void*>(result))
-      copy_row(result, 1, p_.value_dim, target, x_.out.stride(3));
-    const Index row = rows.first_row + lane;
-    if (x_.logsumexp.data() != nullptr) x_.logsumexp(rows.batch, rows.head(row), rows.query(row)) = logsumexp;
+    if (x_.out.is_direct() && x_.logsumexp.data() == nullptr) return;
+    const Index row = rows.first_row + lane, head = rows.head(row), query = rows.query(row);
+    if (!x_.out.is_direct()) x_.out.write(result, rows.batch, head, query);
+    if (x_.logsumexp.data() != nullptr) x_.logsumexp(rows.batch, head, query) = logsumexp;
   }
 
-  ForwardArguments<E> x_;
+  ForwardArguments<A> x_;
   Hooks hooks_;
   Problem p_;
   Mode mode_;

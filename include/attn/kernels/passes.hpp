@@ -10,31 +10,30 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// The mask of a pass over elements of type E.
-template <class E>
-using ForwardHooks = typename ForwardPass<E>::Hooks;
+/// The mask of a pass that accumulates in A.
+template <class A>
+using ForwardHooks = typename ForwardPass<A>::Hooks;
 
 /// Fused attention: out, and logsumexp where it is wanted.
-template <class E>
-void run_forward(const ForwardArguments<E>& arguments, const ForwardHooks<E>& hooks,
+template <class A>
+void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks,
                  const ExecutorRef& executor, Workspace& workspace) {
-  using A = Accumulator<E>;
   using FewRows = RowProducts<A>;
   const Problem& p = *hooks.problem;
   if (p.q_len * p.group_size() <= FewRows::max_rows)
-    run_tasks<A>(ForwardPass<E, FewRows>(arguments, hooks), executor, workspace);
+    run_tasks<A>(ForwardPass<A, FewRows>(arguments, hooks), executor, workspace);
   else
-    run_tasks<A>(ForwardPass<E>(arguments, hooks), executor, workspace);
+    run_tasks<A>(ForwardPass<A>(arguments, hooks), executor, workspace);
 }
 
 /// The scores of all pairs at a stage; arguments.logsumexp holds the results of run_forward.
-template <class E>
-void run_scores(const ForwardArguments<E>& arguments, const ForwardHooks<E>& hooks, ScoreStage stage,
-                const TensorView<Accumulator<E>, 4>& scores, const ExecutorRef& executor,
-                Workspace& workspace) {
-  run_tasks<Accumulator<E>>(ScorePass<E>(arguments, hooks, stage, scores), executor, workspace);
+template <class A>
+void run_scores(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks, ScoreStage stage,
+                const TensorView<A, 4>& scores, const ExecutorRef& executor, Workspace& workspace) {
+  run_tasks<A>(ScorePass<A>(arguments, hooks, stage, scores), executor, workspace);
 }
 
+/// y = x W^T on a packed weight, with bias, residual and activation.
 template <class A>
 void run_projection(const ProjectionArguments<A>& arguments, const ExecutorRef& executor,
                     Workspace& workspace) {
@@ -42,18 +41,15 @@ void run_projection(const ProjectionArguments<A>& arguments, const ExecutorRef& 
 }
 
 #ifdef ATTN_INSTANTIATE
-#define ATTN_INSTANTIATE_PASSES(E)                                                                          \
-  ATTN_INSTANTIATE void run_forward(const ForwardArguments<E>&, const ForwardHooks<E>&, const ExecutorRef&, \
+#define ATTN_INSTANTIATE_PASSES(A)                                                                          \
+  ATTN_INSTANTIATE void run_forward(const ForwardArguments<A>&, const ForwardHooks<A>&, const ExecutorRef&, \
                                     Workspace&);                                                            \
-  ATTN_INSTANTIATE void run_scores(const ForwardArguments<E>&, const ForwardHooks<E>&, ScoreStage,          \
-                                   const TensorView<Accumulator<E>, 4>&, const ExecutorRef&, Workspace&);
+  ATTN_INSTANTIATE void run_scores(const ForwardArguments<A>&, const ForwardHooks<A>&, ScoreStage,          \
+                                   const TensorView<A, 4>&, const ExecutorRef&, Workspace&);                \
+  ATTN_INSTANTIATE void run_projection(const ProjectionArguments<A>&, const ExecutorRef&, Workspace&);
 ATTN_INSTANTIATE_PASSES(float)
 ATTN_INSTANTIATE_PASSES(double)
-ATTN_INSTANTIATE_PASSES(Eigen::half)
-ATTN_INSTANTIATE_PASSES(Eigen::bfloat16)
 #undef ATTN_INSTANTIATE_PASSES
-ATTN_INSTANTIATE void run_projection(const ProjectionArguments<float>&, const ExecutorRef&, Workspace&);
-ATTN_INSTANTIATE void run_projection(const ProjectionArguments<double>&, const ExecutorRef&, Workspace&);
 #endif
 
 }  // namespace kernels

@@ -1,7 +1,10 @@
 // attn/kernels/rows.hpp - where a kernel's rows come from and go to: strided
 // sources, and the change between rows in memory and vector lanes.
 #pragma once
-#include "attn/core/tensor_view.hpp"
+#include <cstddef>
+
+#include "attn/core/stored_rows.hpp"
+#include "attn/kernels/convert.hpp"
 #include "attn/kernels/micro.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -23,42 +26,168 @@ using RunFunction = void (*)(const A* in, A* out, Index count);
 template <class From, class To>
 void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_stride) {
   if (from_stride == 1 && to_stride == 1) {
-    for (Index c = 0; c < dim; ++c) to[c] = static_cast<To>(from[c]);
+    convert(from, dim, to);
   } else {
     for (Index c = 0; c < dim; ++c) to[c * to_stride] = static_cast<To>(from[c * from_stride]);
   }
 }
 
-/// Query, key or value rows of one head as the caller stores them: any element type, any strides.
-template <class E>
-struct RowSource {
-  using Scalar = Accumulator<E>;
-  const E* data = nullptr;
-  Index row_stride = 0;
-  Index dim_stride = 1;
-  Index dim = 0;
+/// Rows as they are stored, of a type that only the function knows which takes them.
+struct StoredRun {
+  const void* rows;
+  Index row_stride, element_stride;  ///< in elements
+  const float* scales;               ///< of 8-bit integers
+  Index scale_stride;
+};
 
-  RowSource() = default;
-  RowSource(const TensorView<const E, 4>& x, Index batch, Index head)
-      : data(x.data() + batch * x.stride(0) + head * x.stride(1)),
-        row_stride(x.stride(2)),
-        dim_stride(x.stride(3)),
-        dim(x.extent(3)) {}
+/// Writes `count` rows of `dim` stored elements to contiguous rows of A.
+template <class A>
+using LoadRows = void (*)(const StoredRun& from, Index count, Index dim, A* to);
 
-  const E* row(Index i) const { return data + i * row_stride; }
-  /// Rows can be read where they lie.
-  bool is_direct() const { return std::is_same_v<E, Scalar> && (dim_stride == 1 || dim == 1); }
-  /// Elements of scratch that tile() needs for `count` rows.
-  Index scratch_size(Index count) const { return is_direct() ? 0 : count * dim; }
+template <class S, class A>
+void load_rows(const StoredRun& from, Index count, Index dim, A* to) {
+  for (Index i = 0; i < count; ++i) {
+    const S* const row = static_cast<const S*>(from.rows) + i * from.row_stride;
+    copy_row(row, from.element_stride, dim, to + i * dim, 1);
+    if constexpr (std::is_same_v<S, std::int8_t>) {
+      const A scale = static_cast<A>(from.scales[i * from.scale_stride]);
+      for (Index c = 0; c < dim; ++c) to[i * dim + c] *= scale;
+    }
+  }
+}
+
+/// The rows of one head of a RowStore.
+template <class A>
+class RowSource;
+
+/// Queries, keys or values [batch, heads, len, dim] as the caller stores them: any storage, strides, pages.
+/// The storage type is behind a function pointer, so that each kernel is compiled once for all of them.
+template <class A>
+class RowStore {
+ public:
+  RowStore() = default;
+  template <class S>
+  RowStore(const StoredRows<S>& rows)  // NOLINT(google-explicit-constructor)
+      : data_(reinterpret_cast<const std::byte*>(rows.data)),
+        bytes_{rows.strides[0] * size_of<S>, rows.strides[1] * size_of<S>, rows.strides[2] * size_of<S>},
+        row_bytes_(rows.extents[3] * size_of<S>),
+        is_direct_(std::is_same_v<S, A> && (rows.strides[3] == 1 || rows.extents[3] == 1)),
+        load_(load_rows<S, A>),
+        row_stride_(rows.strides[2]),
+        element_stride_(rows.strides[3]),
+        len_(rows.extents[2]),
+        dim_(rows.extents[3]),
+        scales_(rows.scales),
+        scale_strides_(rows.scale_strides),
+        pages_(rows.pages),
+        pages_per_entry_(rows.pages_per_entry),
+        page_rows_(rows.page_rows) {}
+
+  Index len() const { return len_; }
+  Index dim() const { return dim_; }
+  RowSource<A> rows_of(Index batch, Index head) const { return RowSource<A>(*this, batch, head); }
+
+ private:
+  friend class RowSource<A>;
+  template <class S>
+  static constexpr auto size_of = static_cast<Index>(sizeof(S));
+
+  const std::byte* data_ = nullptr;
+  Dims<3> bytes_{};  // from page to page, head to head, row to row
+  Index row_bytes_ = 0;
+  bool is_direct_ = false;  // rows can be read where they lie
+  LoadRows<A> load_ = nullptr;
+  Index row_stride_ = 0, element_stride_ = 0, len_ = 0, dim_ = 0;
+  const float* scales_ = nullptr;
+  Dims<3> scale_strides_{};
+  const Index* pages_ = nullptr;
+  Index pages_per_entry_ = 0, page_rows_ = 0;
+};
+
+template <class A>
+class RowSource {
+ public:
+  RowSource(const RowStore<A>& store, Index batch, Index head)
+      : store_(store),
+        batch_(batch),
+        head_(head),
+        pages_(store.pages_ == nullptr ? nullptr : store.pages_ + batch * store.pages_per_entry_) {}
+
+  /// Where a row lies.
+  const std::byte* address(Index row) const { return store_.data_ + offset(row, store_.bytes_); }
+  /// From one row to the next, within a page; and of a row itself.
+  Index row_step() const { return store_.bytes_[2]; }
+  Index row_bytes() const { return store_.row_bytes_; }
 
   /// Rows [first, first + count), converted into `scratch` where they cannot be read in place.
-  TileRows<Scalar> tile(Index first, Index count, Scalar* scratch) const {
-    if constexpr (std::is_same_v<E, Scalar>) {
-      if (is_direct()) return {row(first), row_stride};
+  TileRows<A> tile(Index first, Index count, A* scratch) const {
+    if (store_.is_direct_ && (pages_ == nullptr || rows_left_in_page(first) >= count))
+      return {reinterpret_cast<const A*>(address(first)), store_.row_stride_};
+    for (Index done = 0; done < count;) {
+      const Index row = first + done;
+      const Index n = pages_ == nullptr ? count : std::min(count - done, rows_left_in_page(row));
+      const float* const scales =
+          store_.scales_ == nullptr ? nullptr : store_.scales_ + offset(row, store_.scale_strides_);
+      store_.load_(
+          {address(row), store_.row_stride_, store_.element_stride_, scales, store_.scale_strides_[2]}, n,
+          store_.dim_, scratch + done * store_.dim_);
+      done += n;
     }
-    for (Index i = 0; i < count; ++i) copy_row(row(first + i), dim_stride, dim, scratch + i * dim, 1);
-    return {scratch, dim};
+    return {scratch, store_.dim_};
   }
+
+ private:
+  Index rows_left_in_page(Index row) const { return store_.page_rows_ - row % store_.page_rows_; }
+  Index offset(Index row, const Dims<3>& strides) const {
+    if (pages_ == nullptr) return batch_ * strides[0] + head_ * strides[1] + row * strides[2];
+    return pages_[row / store_.page_rows_] * strides[0] + head_ * strides[1] +
+           row % store_.page_rows_ * strides[2];
+  }
+
+  const RowStore<A>& store_;
+  Index batch_, head_;
+  const Index* pages_;
+};
+
+/// Output rows [batch, heads, len, dim] of any element type and strides.
+template <class A>
+class RowSink {
+ public:
+  RowSink() = default;
+  template <class E>
+  RowSink(const TensorView<E, 4>& rows)  // NOLINT(google-explicit-constructor)
+      : data_(reinterpret_cast<std::byte*>(rows.data())),
+        bytes_{rows.stride(0) * size_of<E>, rows.stride(1) * size_of<E>, rows.stride(2) * size_of<E>},
+        row_bytes_(rows.extent(3) * size_of<E>),
+        is_direct_(std::is_same_v<E, A> && (rows.stride(3) == 1 || rows.extent(3) == 1)),
+        store_([](const A* from, Index dim, void* to, Index stride) {
+          copy_row(from, 1, dim, static_cast<E*>(to), stride);
+        }),
+        dim_(rows.extent(3)),
+        element_stride_(rows.stride(3)) {}
+
+  /// Rows are contiguous elements of A, and may be written where they lie.
+  bool is_direct() const { return is_direct_; }
+  std::byte* address(Index batch, Index head, Index row) const {
+    return data_ + batch * bytes_[0] + head * bytes_[1] + row * bytes_[2];
+  }
+  /// From one row to the next, and of a row itself.
+  Index row_step() const { return bytes_[2]; }
+  Index row_bytes() const { return row_bytes_; }
+  void write(const A* from, Index batch, Index head, Index row) const {
+    store_(from, dim_, address(batch, head, row), element_stride_);
+  }
+
+ private:
+  template <class E>
+  static constexpr auto size_of = static_cast<Index>(sizeof(E));
+
+  std::byte* data_ = nullptr;
+  Dims<3> bytes_{};  // from batch entry to batch entry, head to head, row to row
+  Index row_bytes_ = 0;
+  bool is_direct_ = false;
+  void (*store_)(const A* from, Index dim, void* to, Index stride) = nullptr;
+  Index dim_ = 0, element_stride_ = 0;
 };
 
 /// Value rows cut into strips of a few columns, [strip][row][column]: what the register block reads for P V

@@ -8,9 +8,8 @@ namespace kernels {
 
 /// Writes scores [batch, num_heads, q_len, kv_len] at a stage. arguments.logsumexp holds the results of a
 /// finished pass (read for ScoreStage::weights only); arguments.v and arguments.out are not touched.
-template <class E>
+template <class A>
 class ScorePass {
-  using A = Accumulator<E>;
   using Shape = ForwardShape<A>;
   static constexpr Index lanes = Shape::lanes;
   static constexpr Index width = Shape::width;
@@ -18,7 +17,7 @@ class ScorePass {
  public:
   using Hooks = typename LaneGroup<LaneProducts<A>>::Hooks;
 
-  ScorePass(const ForwardArguments<E>& arguments, const Hooks& hooks, ScoreStage stage,
+  ScorePass(const ForwardArguments<A>& arguments, const Hooks& hooks, ScoreStage stage,
             const TensorView<A, 4>& scores)
       : x_(arguments), hooks_(hooks), p_(*hooks.problem), stage_(stage), scores_(scores) {}
 
@@ -40,7 +39,8 @@ class ScorePass {
 
     LaneGroup<LaneProducts<A>> group;
     group.place(scratch, p_.head_dim, 0);
-    const RowSource<E> queries(x_.q, rows.batch, head), keys(x_.k, rows.batch, p_.kv_head(head));
+    const RowSource<A> queries = x_.q.rows_of(rows.batch, head);
+    const RowSource<A> keys = x_.k.rows_of(rows.batch, p_.kv_head(head));
     const A* query_rows[as_size(lanes)];
     alignas(64) A logsumexps[as_size(lanes)] = {}, sums[as_size(lanes)] = {};
     for (Index i = 0; i < lanes; ++i) {
@@ -89,7 +89,7 @@ class ScorePass {
     }
   }
 
-  ForwardArguments<E> x_;
+  ForwardArguments<A> x_;
   Hooks hooks_;
   Problem p_;
   ScoreStage stage_;

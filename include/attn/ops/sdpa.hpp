@@ -8,6 +8,7 @@
 #include "attn/core/error.hpp"
 #include "attn/core/executor.hpp"
 #include "attn/core/overlap.hpp"
+#include "attn/core/stored_rows.hpp"
 #include "attn/core/tensor.hpp"
 #include "attn/core/tensor_traits.hpp"
 #include "attn/core/workspace.hpp"
@@ -45,17 +46,55 @@ struct AttentionWithWeights {
   Weights weights;
 };
 
-/// q, k and v may be attended: rank 2 to 4, one element type.
+namespace detail {
+template <class X>
+inline constexpr bool is_stored_rows = false;
+template <class S>
+inline constexpr bool is_stored_rows<StoredRows<S>> = true;
+
+/// What the keys or values are stored as.
+template <class X>
+struct StorageOf {
+  using type = ElementOf<X>;
+};
+template <class S>
+struct StorageOf<StoredRows<S>> {
+  using type = S;
+};
+
+/// Double queries accumulate in double, and want keys and values that are worth it.
+template <class Q, class S>
+inline constexpr bool is_readable_as = std::same_as<Q, double> == std::same_as<S, double>;
+
+template <class Q, class X>
+concept KeyRowsFor = (is_stored_rows<X> ||
+                      (TensorLike<X> && 2 <= rank_of<X> && rank_of<X> <= 4 && Element<ElementOf<X>>)) &&
+                     is_readable_as<Q, typename StorageOf<X>::type>;
+}  // namespace detail
+
+/// q, k and v may be attended: q a tensor of rank 2 to 4; k and v tensors of any of these ranks, or the rows of
+/// a cache (StoredRows). Element types may differ, but double goes with double only.
 template <class Q, class K, class V>
-concept AttentionInputs = TensorLike<Q> && TensorLike<K> && TensorLike<V> && Element<ElementOf<Q>> &&
-                          (2 <= rank_of<Q> && rank_of<Q> <= 4) &&
-                          std::same_as<ElementOf<Q>, ElementOf<K>>&& std::same_as<ElementOf<Q>, ElementOf<V>>;
+concept AttentionInputs = TensorLike<Q> && Element<ElementOf<Q>> &&(2 <= rank_of<Q> && rank_of<Q> <= 4) &&
+                          detail::KeyRowsFor<ElementOf<Q>, K>&& detail::KeyRowsFor<ElementOf<Q>, V>;
 
 namespace detail {
 
-template <class T>
-void check_sdpa_extents(const TensorView<const T, 4>& q, const TensorView<const T, 4>& k,
-                        const TensorView<const T, 4>& v) {
+template <class X>
+auto read_only(const X& x) {
+  return TensorView<const ElementOf<X>, rank_of<X>>(as_view(x));
+}
+/// [batch, heads, len, dim] of keys or values.
+template <class X>
+auto key_rows(const X& x) {
+  if constexpr (is_stored_rows<X>)
+    return x;
+  else
+    return as_bhld(read_only(x));
+}
+
+template <class Q, class K, class V>
+void check_sdpa_extents(const Q& q, const K& k, const V& v) {
   check(k.extent(3) == q.extent(3), "sdpa: q ", q, " and k ", k, " differ in head_dim (last extent)");
   check(q.extent(3) > 0, "sdpa: q ", q, " has head_dim 0");
   check(k.extent(0) == q.extent(0) && v.extent(0) == q.extent(0), "sdpa: q ", q, ", k ", k, " and v ", v,
@@ -69,9 +108,8 @@ void check_sdpa_extents(const TensorView<const T, 4>& q, const TensorView<const 
                            " is longer than 2^30 positions");
 }
 
-template <class T, class M>
-Problem sdpa_problem(const TensorView<const T, 4>& q, const TensorView<const T, 4>& k,
-                     const TensorView<const T, 4>& v, const M& mask, const SdpaOptions& options) {
+template <class Q, class K, class V, class M>
+Problem sdpa_problem(const Q& q, const K& k, const V& v, const M& mask, const SdpaOptions& options) {
   check_sdpa_extents(q, k, v);
   const Problem p{.batch = q.extent(0),
                   .num_heads = q.extent(1),
@@ -98,68 +136,74 @@ Problem sdpa_problem(const TensorView<const T, 4>& q, const TensorView<const T, 
   return p;
 }
 
-/// `result` is written while `other` is still read, or is itself a result.
-template <class R, int RankR, class T, int Rank>
+/// `result` is written while `other` is still read, or is itself a result. (Nobody but a cache can write its
+/// rows.)
+template <class R, int RankR, class Other>
 void check_no_overlap(const char* name, const TensorView<R, RankR>& result, const char* other_name,
-                      const TensorView<T, Rank>& other) {
-  check<std::invalid_argument>(is_disjoint(result, other), "sdpa: ", name, " overlaps ", other_name, " ",
-                               other);
+                      const Other& other) {
+  if constexpr (!is_stored_rows<Other>)
+    check<std::invalid_argument>(is_disjoint(result, other), "sdpa: ", name, " overlaps ", other_name, " ",
+                                 other);
 }
 
-/// A finished check of everything: what the kernels need.
-template <class T, class M>
+/// A finished check of everything: what the kernels need. K and V as key_rows() gives them.
+template <class T, class K, class V, class M>
 struct SdpaCall {
+  using A = Accumulator<T>;
+  TensorView<const T, 4> q;
+  K k;
+  V v;
+  TensorView<T, 4> out;
   Problem problem;
-  kernels::ForwardArguments<T> arguments;
+  kernels::ForwardArguments<A> arguments;
   const M& mask;
   const SdpaOptions& options;
 
-  template <class Q, class K, class V, class O>
-  SdpaCall(const Q& q, const K& k, const V& v, const O& out, const M& m, const SdpaOptions& o)
-      : problem(sdpa_problem<T>(as_bhld(as_view(q)), as_bhld(as_view(k)), as_bhld(as_view(v)), m, o)),
-        arguments{.q = as_bhld(as_view(q)),
-                  .k = as_bhld(as_view(k)),
-                  .v = as_bhld(as_view(v)),
-                  .out = out,
-                  .logsumexp = {}},
+  SdpaCall(const TensorView<const T, 4>& queries, const K& keys, const V& values,
+           const TensorView<T, 4>& result, const M& m, const SdpaOptions& o)
+      : q(queries),
+        k(keys),
+        v(values),
+        out(result),
+        problem(sdpa_problem(q, k, v, m, o)),
+        arguments{.q = StoredRows<T>(q), .k = StoredRows(k), .v = StoredRows(v), .out = out, .logsumexp = {}},
         mask(m),
         options(o) {
     arguments.scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(problem.head_dim)));
     arguments.soft_cap = o.soft_cap;
     arguments.sinks = o.sinks;
     const Dims<4> wanted{problem.batch, problem.num_heads, problem.q_len, problem.value_dim};
-    check(out.extents() == wanted, "sdpa: out ", out, " should be ", wanted, " for q ", arguments.q,
-          " and v ", arguments.v);
+    check(out.extents() == wanted, "sdpa: out ", out, " should be ", wanted, " for q ", q, " and v ", v);
     check_separate_from_inputs("out", out);
   }
 
   template <class R, int Rank>
   void check_separate_from_inputs(const char* name, const TensorView<R, Rank>& result) const {
     check_distinct("sdpa", name, result);
-    check_no_overlap(name, result, "q", arguments.q);
-    check_no_overlap(name, result, "k", arguments.k);
-    check_no_overlap(name, result, "v", arguments.v);
+    check_no_overlap(name, result, "q", q);
+    check_no_overlap(name, result, "k", k);
+    check_no_overlap(name, result, "v", v);
   }
   /// A result beside out must not touch an input, nor out.
   template <class R, int Rank>
   void check_separate(const char* name, const TensorView<R, Rank>& result) const {
     check_separate_from_inputs(name, result);
-    check_no_overlap(name, result, "out", arguments.out);
+    check_no_overlap(name, result, "out", out);
   }
 
   /// Runs the fused kernel.
-  void run(const TensorView<Accumulator<T>, 3>& logsumexp) {
+  void run(const TensorView<A, 3>& logsumexp) {
     if (problem.batch * problem.num_heads * problem.q_len == 0) return;
     Workspace local;
     arguments.logsumexp = logsumexp;
-    kernels::run_forward(arguments, kernels::ForwardHooks<T>(mask, problem), options.executor,
+    kernels::run_forward(arguments, kernels::ForwardHooks<A>(mask, problem), options.executor,
                          options.workspace != nullptr ? *options.workspace : local);
   }
   /// Writes the scores at a stage, after run().
-  void write_scores(const TensorView<Accumulator<T>, 4>& scores, ScoreStage stage) {
+  void write_scores(const TensorView<A, 4>& scores, ScoreStage stage) {
     if (scores.size() == 0) return;
     Workspace local;
-    kernels::run_scores(arguments, kernels::ForwardHooks<T>(mask, problem), stage, scores, options.executor,
+    kernels::run_scores(arguments, kernels::ForwardHooks<A>(mask, problem), stage, scores, options.executor,
                         options.workspace != nullptr ? *options.workspace : local);
   }
 };
@@ -181,9 +225,12 @@ TensorView<A, 3> as_bhl(const TensorView<A, Rank>& x) {
   return with_rank<3>(x);
 }
 
-template <class X>
-auto read_only(const X& x) {
-  return TensorView<const ElementOf<X>, rank_of<X>>(as_view(x));
+template <class Q, class K, class V, class O, class M>
+auto sdpa_call(const Q& q, const K& k, const V& v, const O& out, const M& mask, const SdpaOptions& options) {
+  const auto keys = key_rows(k);
+  const auto values = key_rows(v);
+  return SdpaCall<ElementOf<Q>, std::remove_const_t<decltype(keys)>, std::remove_const_t<decltype(values)>,
+                  M>(as_bhld(read_only(q)), keys, values, as_bhld(as_view(out)), mask, options);
 }
 
 }  // namespace detail
@@ -192,7 +239,7 @@ auto read_only(const X& x) {
 /// matrix.
 ///
 /// q [..., q_len, head_dim], k [..., kv_len, head_dim], v [..., kv_len, value_dim], out [..., q_len,
-/// value_dim]; the leading axes are [batch, heads], [heads] or none. Fewer key-value heads than query heads
+/// value_dim]; the leading axes are [batch, heads], [heads] or none; k and v may be the rows of a cache. Fewer key-value heads than query heads
 /// means grouped-query attention: query head h reads key-value head h / (heads / kv_heads). Any strides. A
 /// query that sees no key gives 0. With a workspace that has served this shape once, nothing is allocated.
 /// Source: Vaswani et al. 2017, "Attention is all you need", equation 1; Dao 2023, "FlashAttention-2".
@@ -204,7 +251,7 @@ template <class Q, class K, class V, WritableTensor O, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>>
 void sdpa_into(const Q& q, const K& k, const V& v, O&& out, const M& mask = {},
                const SdpaOptions& options = {}) {
-  detail::SdpaCall<ElementOf<Q>, M>(q, k, v, as_bhld(as_view(out)), mask, options).run({});
+  detail::sdpa_call(q, k, v, as_view(out), mask, options).run({});
 }
 
 /// As sdpa_into, and the logsumexp [..., q_len] of each row (float for 16-bit inputs).
@@ -213,7 +260,7 @@ template <class Q, class K, class V, WritableTensor O, WritableTensor L, Mask M 
       std::same_as<Accumulator<ElementOf<Q>>, ElementOf<L>>
 void sdpa_with_logsumexp_into(const Q& q, const K& k, const V& v, O&& out, L&& logsumexp, const M& mask = {},
                               const SdpaOptions& options = {}) {
-  detail::SdpaCall<ElementOf<Q>, M> call(q, k, v, as_bhld(as_view(out)), mask, options);
+  auto call = detail::sdpa_call(q, k, v, as_view(out), mask, options);
   const auto rows = detail::as_bhl(as_view(logsumexp));
   const Dims<3> wanted{call.problem.batch, call.problem.num_heads, call.problem.q_len};
   check(rows.extents() == wanted, "sdpa_with_logsumexp_into: logsumexp ", rows, " should be ", wanted);
@@ -226,7 +273,7 @@ template <class Q, class K, class V, Mask M = NoMask>
   requires AttentionInputs<Q, K, V>
 [[nodiscard]] auto sdpa(const Q& q, const K& k, const V& v, const M& mask = {},
                         const SdpaOptions& options = {}) {
-  auto out = detail::attention_result(detail::read_only(q), as_view(v).extent(rank_of<V> - 1));
+  auto out = detail::attention_result(detail::read_only(q), detail::key_rows(v).extent(3));
   sdpa_into(q, k, v, out, mask, options);
   return out;
 }
@@ -241,7 +288,7 @@ template <class Q, class K, class V, Mask M = NoMask>
   const auto queries = detail::read_only(q);
   Dims<rank - 1> rows{};
   for (int axis = 0; axis < rank - 1; ++axis) rows[axis] = queries.extent(axis);
-  auto out = detail::attention_result(queries, as_view(v).extent(rank_of<V> - 1));
+  auto out = detail::attention_result(queries, detail::key_rows(v).extent(3));
   Tensor<Accumulator<ElementOf<Q>>, rank - 1> logsumexp(rows);
   sdpa_with_logsumexp_into(q, k, v, out, logsumexp, mask, options);
   return AttentionWithLogSumExp<decltype(out), decltype(logsumexp)>{std::move(out), std::move(logsumexp)};
@@ -256,7 +303,7 @@ template <class Q, class K, class V, WritableTensor O, WritableTensor W, Mask M 
 void sdpa_with_weights_into(const Q& q, const K& k, const V& v, O&& out, W&& weights, const M& mask = {},
                             const SdpaOptions& options = {}, ScoreStage stage = ScoreStage::weights) {
   using A = Accumulator<ElementOf<Q>>;
-  detail::SdpaCall<ElementOf<Q>, M> call(q, k, v, as_bhld(as_view(out)), mask, options);
+  auto call = detail::sdpa_call(q, k, v, as_view(out), mask, options);
   const auto scores = as_bhld(as_view(weights));
   const Problem& p = call.problem;
   const Dims<4> wanted{p.batch, p.num_heads, p.q_len, p.kv_len};
@@ -278,9 +325,9 @@ template <class Q, class K, class V, Mask M = NoMask>
                                      ScoreStage stage = ScoreStage::weights) {
   using A = Accumulator<ElementOf<Q>>;
   const auto queries = detail::read_only(q);
-  auto out = detail::attention_result(queries, as_view(v).extent(rank_of<V> - 1));
+  auto out = detail::attention_result(queries, detail::key_rows(v).extent(3));
   const TensorView<const A, rank_of<Q>> shape(nullptr, queries.extents());
-  auto weights = detail::attention_result(shape, as_view(k).extent(rank_of<K> - 2));
+  auto weights = detail::attention_result(shape, detail::key_rows(k).extent(2));
   sdpa_with_weights_into(q, k, v, out, weights, mask, options, stage);
   return AttentionWithWeights<decltype(out), decltype(weights)>{std::move(out), std::move(weights)};
 }
