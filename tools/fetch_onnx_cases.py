@@ -20,7 +20,7 @@ import warnings
 
 VERSION = "1.23.2"
 OPERATORS = ["Attention", "Gelu", "Gemm", "LayerNormalization", "LogSoftmax", "MeanVarianceNormalization",
-             "RMSNormalization", "Softmax", "SwiGLU", "Swish"]
+             "RMSNormalization", "RotaryEmbedding", "Softmax", "SwiGLU", "Swish"]
 
 
 def is_complete(out):

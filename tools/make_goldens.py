@@ -2,11 +2,11 @@
 """Writes tests/golden/manifest.json and tests/golden/*.safetensors: small cases of attention and of what stands around
 it, computed by PyTorch in float64 from inputs that float32 (float16, bfloat16) holds exactly.
 
-    pip install torch==2.15.0 safetensors==0.8.0
+    pip install torch==2.15.0 safetensors==0.8.0 transformers==5.24.0
     python tools/make_goldens.py [DIR]
 
-Results come from PyTorch's own functions and modules where it has one, and from the formula, written out below in
-float64, where it has none; where there are both, they must agree. A file holds the cases of one group; a case's tensors
+Results come from PyTorch's (and transformers') own functions and modules where there is one, and from the formula,
+written out below in float64, where there is none; where there are both, they must agree. A file holds the cases of one group; a case's tensors
 have its name in front: CASE/in.* inputs, CASE/w.* weights under PyTorch's names, CASE/out.* right outputs. Its kind and
 attributes are in the manifest. Each case has a seed of its own, made of its name.
 """
@@ -14,11 +14,16 @@ import argparse
 import itertools
 import json
 import pathlib
+import unittest.mock
 import zlib
 
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.gptj.modeling_gptj import rotate_every_two
+from transformers.models.llama.modeling_llama import rotate_half
 
 INFINITY = float("inf")
 
@@ -440,6 +445,57 @@ def operators(goldens):
         {"pe": torch.stack([angles.sin(), angles.cos()], -1).flatten(1)})
 
 
+# ---- Rotary embeddings: frequencies and rotations by functions of transformers ----
+
+def rope_frequencies(dim, theta, scaling, **sizes):
+    """In float64, although the functions ask for float32."""
+    config = LlamaConfig(hidden_size=dim, num_attention_heads=1, head_dim=dim,
+                         rope_parameters={"rope_theta": theta} | scaling, **sizes)
+    with unittest.mock.patch.multiple(torch, float=torch.float64, float32=torch.float64):
+        return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, torch.device("cpu"), scaling.get("len"))
+
+
+def rope(goldens):
+    def add(name, *, dim=16, rotary_dim=16, theta=10000.0, interleaved=False, scaling=None, **sizes):
+        x = Draw("rope_" + name).normal(2, 1, 3, dim)
+        positions = Draw("positions of rope_" + name).whole(2, 3, below=4096)
+        exact = torch.arange(0, rotary_dim, 2, dtype=torch.float64)
+        frequencies, size = theta**(-exact / rotary_dim), 1.0
+        if scaling:
+            frequencies, size = rope_frequencies(rotary_dim, theta, scaling, **sizes)
+            assert frequencies.dtype == torch.float64
+        angles = positions[:, None, :, None].double() * frequencies
+        cos, sin = size * angles.cos(), size * angles.sin()
+        rotated, kept = x.double()[..., :rotary_dim], x.double()[..., rotary_dim:]
+        if interleaved:
+            cos, sin, turned = cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1), rotate_every_two(rotated)
+        else:
+            cos, sin, turned = torch.cat([cos, cos], -1), torch.cat([sin, sin], -1), rotate_half(rotated)
+        config = {"theta": theta, "rotary_dim": rotary_dim, "interleaved": interleaved} | (
+            {"scaling": scaling | sizes} if scaling else {})
+        goldens.add("rope", "rope_" + name, "rope", config, {"x": x, "pos": positions},
+                    {"out": torch.cat([rotated * cos + turned * sin, kept], -1), "frequencies": frequencies})
+
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 1024}
+    dynamic = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 512}
+    for interleaved in (False, True):
+        pairing = "interleaved" if interleaved else "half"
+        add("partial_" + pairing, dim=10, rotary_dim=6, theta=500.0, interleaved=interleaved)
+        add("one_pair_" + pairing, dim=3, rotary_dim=2, interleaved=interleaved)
+        add("yarn_" + pairing, dim=64, rotary_dim=64, interleaved=interleaved, scaling=yarn)
+    add("linear", scaling={"rope_type": "linear", "factor": 4.0})
+    for rows in (512, 600, 4096):
+        add(f"dynamic_{rows}", scaling=dynamic | {"len": rows}, max_position_embeddings=512)
+    add("yarn_partial", dim=40, rotary_dim=32, theta=1e6, scaling=yarn | {"truncate": False})
+    add("yarn_betas", dim=64, rotary_dim=64, scaling=yarn | {"beta_fast": 16.0, "beta_slow": 2.0, "factor": 40.0})
+    add("yarn_attention_factor", scaling=yarn | {"attention_factor": 0.75})
+    add("yarn_mscale", scaling=yarn | {"mscale": 0.7, "mscale_all_dim": 1.2})
+    add("llama3", dim=64, rotary_dim=64, theta=5e5, scaling=llama3)
+    add("llama3_wide", dim=32, rotary_dim=32, scaling=llama3 | {"low_freq_factor": 0.5, "high_freq_factor": 16.0})
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("out", nargs="?", type=pathlib.Path, metavar="DIR",
@@ -447,7 +503,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     goldens = Goldens(options.parse_args().out)
-    for group in (sdpa, masks, multi_head_attention, transformer_layers, transformers, operators):
+    for group in (sdpa, masks, multi_head_attention, transformer_layers, transformers, operators, rope):
         group(goldens)
     goldens.write()
     size = sum(file.stat().st_size for file in goldens.folder.glob("*.safetensors"))
