@@ -16,6 +16,8 @@ class FormatError;
 struct Range;
 struct Sequential;
 class ShapeError;
+template <StorageElement S>
+struct StoredRows;
 class TaskRef;
 template <Element T, int Rank>
 class Tensor;
@@ -48,6 +50,9 @@ struct SlidingWindow;
 struct Tile;
 
 // attn/ops
+template <Element T, StorageElement Storage>
+class KVCache;  // Storage: T by default
+struct KVCacheConfig;
 struct LinearOptions;
 struct NormOptions;
 struct RopeConfig;

@@ -1,6 +1,8 @@
-// attn/core/element.hpp - Element: what tensors may hold; without Eigen, of which it needs two names.
+// attn/core/element.hpp - Element and StorageElement: what tensors and caches may hold; without Eigen, of which
+// they need two names.
 #pragma once
 #include <concepts>
+#include <cstdint>
 
 #include "attn/core/config.hpp"
 
@@ -15,5 +17,9 @@ ATTN_NAMESPACE_BEGIN
 template <class T>
 concept Element = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, Eigen::half> ||
     std::same_as<T, Eigen::bfloat16>;
+
+/// What a cache may hold: an element type, or 8-bit integers with a scale per row.
+template <class S>
+concept StorageElement = Element<S> || std::same_as<S, std::int8_t>;
 
 ATTN_NAMESPACE_END

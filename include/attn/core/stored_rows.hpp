@@ -1,16 +1,11 @@
 // attn/core/stored_rows.hpp - StoredRows: keys or values as a cache keeps them: in any storage type, with
 // scales, in pages.
 #pragma once
-#include <cstdint>
 #include <limits>
 
 #include "attn/core/tensor_view.hpp"
 
 ATTN_NAMESPACE_BEGIN
-
-/// What a cache may hold: an element type, or 8-bit integers with a scale per row.
-template <class S>
-concept StorageElement = Element<S> || std::same_as<S, std::int8_t>;
 
 /// Read-only rows [batch, heads, len, dim] of a storage that is not a plain tensor. Borrows all it points to.
 ///
