@@ -48,6 +48,7 @@
 #include "attn/ops/kv_cache.hpp"
 #include "attn/ops/kv_cache_config.hpp"
 #include "attn/ops/linear.hpp"
+#include "attn/ops/merge.hpp"
 #include "attn/ops/norm.hpp"
 #include "attn/ops/page_table.hpp"
 #include "attn/ops/pool.hpp"

@@ -50,6 +50,8 @@ struct SlidingWindow;
 struct Tile;
 
 // attn/ops
+template <Element T>
+struct AttentionPart;
 template <Element T, StorageElement Storage>
 class KVCache;  // Storage: T by default
 struct KVCacheConfig;
