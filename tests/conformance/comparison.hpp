@@ -45,7 +45,13 @@ inline double base_tolerance(DType type) {
 inline std::vector<double> values_of(const StoredTensor& tensor) {
   const StoredTensor flat(tensor.label(), tensor.dtype(), {tensor.size()}, {1}, tensor.data());
   std::vector<double> values(static_cast<std::size_t>(tensor.size()));
-  flat.copy_to(TensorView<double, 1>(values, {tensor.size()}));
+  if (tensor.dtype() == DType::int64) {
+    std::vector<std::int64_t> integers(values.size());
+    flat.copy_to(TensorView<std::int64_t, 1>(integers, {tensor.size()}));
+    std::copy(integers.begin(), integers.end(), values.begin());
+  } else {
+    flat.copy_to(TensorView<double, 1>(values, {tensor.size()}));
+  }
   return values;
 }
 

@@ -23,6 +23,8 @@ long double exact(Activation activation, long double x) {
       return x * 0.5L * std::erfc(-x * std::sqrt(0.5L));
     case Activation::gelu_tanh:
       return x / (1 + std::exp(-2 * std::sqrt(2 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x)));
+    case Activation::gelu_bloom:
+      return x / (1 + std::exp(-2 * 0.79788456L * (x + 0.044715L * x * x * x)));
     case Activation::silu:
       return x / (1 + std::exp(-x));
     case Activation::tanh:
@@ -35,9 +37,9 @@ long double exact(Activation activation, long double x) {
   return x;
 }
 
-constexpr Activation all[] = {Activation::identity,  Activation::relu, Activation::gelu,
-                              Activation::gelu_tanh, Activation::silu, Activation::tanh,
-                              Activation::sigmoid};
+constexpr Activation all[] = {Activation::identity,  Activation::relu,      Activation::gelu,
+                              Activation::gelu_tanh, Activation::silu,      Activation::tanh,
+                              Activation::sigmoid,   Activation::gelu_bloom};
 
 /// Both signs, from near zero to far beyond where the functions saturate, in steps of about one percent.
 template <class T>

@@ -9,7 +9,7 @@
 ATTN_NAMESPACE_BEGIN
 
 /// The function between two layers. Formulas in kernels/activation.hpp.
-enum class Activation { identity, relu, gelu, gelu_tanh, silu, tanh, sigmoid };
+enum class Activation { identity, relu, gelu, gelu_tanh, silu, tanh, sigmoid, gelu_bloom };
 
 namespace detail {
 
@@ -32,6 +32,8 @@ kernels::RunFunction<A> activation_of(Activation activation) {
       return run(kernels::Tanh{});
     case Activation::sigmoid:
       return run(kernels::Sigmoid{});
+    case Activation::gelu_bloom:
+      return run(kernels::GeluBloom{});
     case Activation::identity:
       break;
   }
@@ -47,7 +49,8 @@ ATTN_INSTANTIATE kernels::RunFunction<double> activation_of<double>(Activation);
 
 /// The name of the enumerator.
 inline std::ostream& operator<<(std::ostream& out, Activation activation) {
-  constexpr const char* names[] = {"identity", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"};
+  constexpr const char* names[] = {"identity", "relu", "gelu",    "gelu_tanh",
+                                   "silu",     "tanh", "sigmoid", "gelu_bloom"};
   return out << names[static_cast<int>(activation)];
 }
 
