@@ -87,6 +87,7 @@ template <Element T>
 class TransformerEncoder;
 template <Element T>
 class TransformerEncoderLayer;
+struct CachedAttentionOptions;
 struct FeedForwardConfig;
 struct LinearConfig;
 struct MultiHeadAttentionConfig;

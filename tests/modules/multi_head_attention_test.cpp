@@ -295,6 +295,79 @@ TEST(MultiHeadAttention, QkNormTakesTheScaleOutOfQueriesAndKeys) {
   EXPECT_GT(attn_test::largest_difference(module.forward(x), before), 1e-4);
 }
 
+TEST(MultiHeadAttention, RopeRotatesHeadsAfterTheirNorm) {
+  for (const attn::RopePairing pairing : {attn::RopePairing::half, attn::RopePairing::interleaved}) {
+    const auto module =
+        random_module<double>({.embed_dim = 12,
+                               .num_heads = 4,
+                               .num_kv_heads = 2,
+                               .head_dim = 6,
+                               .qk_norm = attn::NormKind::rms,
+                               .rope = attn::RopeConfig{.pairing = pairing, .rotary_dim = 4}});
+    const auto x = random_tensor<double, 3>({2, 5, 12}, 18);
+    auto q = module.q_proj().forward(x), k = module.k_proj().forward(x);
+    const auto v = module.v_proj().forward(x);
+    const auto queries = attn::split_heads(q, 4), keys = attn::split_heads(k, 2);
+    const attn::RotaryEmbedding rope({.pairing = pairing, .head_dim = 6, .rotary_dim = 4});
+    module.q_norm().forward_into(queries, queries);
+    module.k_norm().forward_into(keys, keys);
+    rope.apply(queries, 0);
+    rope.apply(keys, 0);
+    attn::Tensor<double, 3> context({2, 5, 24});
+    attn::sdpa_into(queries, keys, attn::split_heads(v, 2), attn::split_heads(context, 4), attn::Causal{});
+    const auto want = module.out_proj().forward(context);
+    EXPECT_LT(attn_test::largest_difference(module.forward(x, attn::Causal{}), want), 1e-14);
+  }
+}
+
+TEST(MultiHeadAttention, RopeOfTheLastQueriesStandsWhereTheOffsetSays) {
+  const auto module = random_module<double>(
+      {.embed_dim = 8, .num_heads = 2, .rope = attn::RopeConfig{.pairing = attn::RopePairing::half}});
+  const auto x = random_tensor<double, 3>({2, 7, 8}, 19);
+  const auto last = x.view().slice(1, {5, 7});
+  const auto whole = module.forward(x, attn::Causal{});
+  const auto part = module.forward(last, x, x, attn::Causal{}, {.query_offset = 5});
+  const Index offsets[] = {5, 5};
+  EXPECT_EQ(module.forward(last, x, x, attn::Causal{}, {.query_offset = attn::QueryOffset(offsets)}), part);
+  for (Index b = 0; b < 2; ++b)
+    for (Index i = 0; i < 2; ++i)
+      for (Index c = 0; c < 8; ++c) EXPECT_NEAR(part(b, i, c), whole(b, 5 + i, c), 1e-14);
+  EXPECT_EQ(error_text<attn::ShapeError>([&] { (void)module.forward(last, x, x); }),
+            "attn: MultiHeadAttention: 2 queries and 7 keys differ in number and the layer has a rope: set "
+            "options.query_offset, the key position of query 0");
+}
+
+TEST(MultiHeadAttention, RopeLeavesExtraKeysWhereTheyAreAndAllocatesNothingWhenWarm) {
+  const auto module = random_module<float>({.embed_dim = 8,
+                                            .num_heads = 2,
+                                            .rope = attn::RopeConfig{.pairing = attn::RopePairing::half},
+                                            .add_bias_kv = true});
+  // One head of a key of all its own: weights of the learnt key are those of its unrotated product.
+  const auto x = random_tensor<float, 3>({1, 4, 8}, 20);
+  const auto [out, weights] = module.forward_with_weights(x);
+  attn::Tensor<float, 3> q = module.q_proj().forward(x);
+  const auto queries = attn::split_heads(q, 2);
+  module.rope()->apply(queries, 0);
+  attn::Tensor<float, 3> k = module.k_proj().forward(x);
+  const auto keys = attn::split_heads(k, 2);
+  module.rope()->apply(keys, 0);
+  const auto score = [&](Index i, const auto& key) {
+    float sum = 0;
+    for (Index c = 0; c < 4; ++c) sum += queries(0, 0, i, c) * key(c);
+    return sum / 2;
+  };
+  for (Index i = 0; i < 4; ++i) {
+    const float odds = score(i, module.bias_k().view()) - score(i, keys[0][0][2]);
+    EXPECT_NEAR(std::log(weights(0, 0, i, 4) / weights(0, 0, i, 2)), odds, 1e-5);
+  }
+  attn::Tensor<float, 3> again(x.extents());
+  attn::Workspace workspace;
+  const auto run = [&] { module.forward_into(x, again, attn::NoMask{}, {.workspace = &workspace}); };
+  run();
+  EXPECT_EQ(attn_test::allocations_in(run), 0u);
+  EXPECT_EQ(again, out);
+}
+
 TEST(MultiHeadAttention, NamesWhatDoesNotFit) {
   using Module = attn::MultiHeadAttention<float>;
   EXPECT_EQ(error_text<attn::ShapeError>([] { Module({.embed_dim = 10, .num_heads = 4}); }),
@@ -304,6 +377,12 @@ TEST(MultiHeadAttention, NamesWhatDoesNotFit) {
       "attn: MultiHeadAttention: num_kv_heads 3 does not divide num_heads 4");
   EXPECT_EQ(error_text<attn::ShapeError>([] { Module({.num_heads = 4}); }),
             "attn: MultiHeadAttention: embed_dim 0 and num_heads 4 must be positive");
+  EXPECT_EQ(error_text<attn::ShapeError>([] {
+              Module({.embed_dim = 12,
+                      .num_heads = 2,
+                      .rope = attn::RopeConfig{.pairing = attn::RopePairing::half, .head_dim = 4}});
+            }),
+            "attn: MultiHeadAttention: rope is for head_dim 4 and the layer has 6");
   const Module module({.embed_dim = 8, .num_heads = 2, .kdim = 6});
   const attn::Tensor<float, 3> x({2, 3, 8}), narrow({2, 5, 6}), longer({2, 5, 8}), other({3, 5, 8});
   EXPECT_EQ(error_text<attn::ShapeError>([&] { (void)module.forward(narrow, narrow, longer); }),

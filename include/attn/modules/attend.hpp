@@ -3,7 +3,8 @@
 //
 // A layer projects, attends and projects back; how the middle step sees the rows is a function object
 //   void operator()(const AttendArguments<T>&, const SdpaOptions&) const
-// so that each layer is written once.
+// so that each layer is written once. One whose keys stand where the queries stand, not at 0, 1, ..., says
+//   static constexpr bool keys_follow_queries = true;
 #pragma once
 #include <span>
 
@@ -24,6 +25,16 @@ struct AttendArguments {
   Index extra_keys =
       0;  ///< the last keys, which are not the caller's: every query sees them, no mask knows them
 };
+
+/// True if key j of a call stands at query_offset + j, as where a cache holds what was before; else it stands
+/// at j.
+template <class Attend>
+inline constexpr bool keys_follow_queries = [] {
+  if constexpr (requires { Attend::keys_follow_queries; })
+    return Attend::keys_follow_queries;
+  else
+    return false;
+}();
 
 /// A mask that knows all keys but the last `extra`, which every query sees with their score unchanged.
 template <Mask M>

@@ -4,40 +4,14 @@
 #include <optional>
 
 #include "attn/modules/attend.hpp"
+#include "attn/modules/cached_attention.hpp"
 #include "attn/modules/linear.hpp"
 #include "attn/modules/mixed_storage.hpp"
+#include "attn/modules/multi_head_attention_config.hpp"
 #include "attn/modules/norm.hpp"
+#include "attn/ops/rope.hpp"
 
 ATTN_NAMESPACE_BEGIN
-
-struct MultiHeadAttentionConfig {
-  Index embed_dim = 0;     ///< width of the queries' input and of the output
-  Index num_heads = 0;     ///< of the queries
-  Index num_kv_heads = 0;  ///< 0: num_heads (MHA); 1: multi-query; a divisor of num_heads: grouped-query
-  Index head_dim = 0;      ///< width of a query and key head; 0: embed_dim / num_heads
-  Index value_dim = 0;     ///< width of a value head; 0: head_dim
-  Index kdim = 0;          ///< width of the keys' input; 0: embed_dim
-  Index vdim = 0;          ///< width of the values' input; 0: embed_dim
-  bool bias = true;        ///< of all four projections, unless one of these says otherwise:
-  std::optional<bool> q_bias{}, k_bias{}, v_bias{}, out_bias{};
-  std::optional<double> scale{};  ///< multiplies q.k; default 1 / sqrt(head_dim)
-  double soft_cap = 0;            ///< scores become soft_cap * tanh(score / soft_cap); 0: none
-  std::optional<NormKind>
-      qk_norm{};               ///< normalises each query and key head before the product; default: none
-  double norm_eps = 1e-6;      ///< of qk_norm
-  bool add_bias_kv = false;    ///< one learnt key and value more, which every query sees
-  bool add_zero_attn = false;  ///< one key and value of zeros more, behind that
-  bool head_gates = false;     ///< a learnable multiplier per head, 1 at first, on what the head attends to
-  bool output_gate = false;    ///< what the heads attend to is multiplied by sigmoid(gate_proj(query))
-};
-
-/// How one call runs.
-struct MultiHeadAttentionOptions {
-  /// Key position of query 0; must be given if the mask uses positions and q_len != kv_len. See SdpaOptions.
-  std::optional<QueryOffset> query_offset{};
-  ExecutorRef executor{};          ///< default: the calling thread; results do not depend on it
-  Workspace* workspace = nullptr;  ///< default: scratch is allocated in the call
-};
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) with grouped key-value heads (Ainslie et al.
 /// 2023):
@@ -51,6 +25,7 @@ template <Element T>
 class MultiHeadAttention {
  public:
   using Options = MultiHeadAttentionOptions;
+  using CachedOptions = CachedAttentionOptions;
   /// Rows [batch, len, dim] that apply() reads.
   template <Element X>
   using Input = TensorView<const std::type_identity_t<X>, 3>;
@@ -83,6 +58,8 @@ class MultiHeadAttention {
   /// [num_heads].
   Parameter<T, 1>& head_gates() { return head_gates_; }
   const Parameter<T, 1>& head_gates() const { return head_gates_; }
+  /// The rotation by positions, if the layer has one.
+  const std::optional<RotaryEmbedding>& rope() const { return rope_; }
   /// [num_heads * value_dim, embed_dim].
   Linear<T>& gate_proj() { return gate_proj_; }
   const Linear<T>& gate_proj() const { return gate_proj_; }
@@ -135,12 +112,72 @@ class MultiHeadAttention {
     return forward_with_weights(x, x, x, mask, options);
   }
 
+  /// Self-attention of x [.., n, embed_dim] to all that a cache holds, after appending the keys and values of x
+  /// to it: a whole prompt, a part of one, and one token are the same call, and give what forward_into gives
+  /// for the whole, up to rounding and the cache's storage. Rows stand behind what the cache holds, each
+  /// sequence behind its own; the mask numbers keys as the cache does. A matrix wants a cache of one sequence.
+  /// With a workspace that has served such a shape, and room in the cache, nothing is allocated.
+  ///
+  /// If an exception is thrown, the cache holds what it held before (rows that a rolling window has evicted to
+  /// make room excepted).
+  /// @throws ShapeError if extents, counts, the mask or the cache do not fit; std::invalid_argument if out
+  /// overlaps x, the cache is one of cross-attention or the layer has add_bias_kv or add_zero_attn;
+  /// std::length_error if there is no room in the cache.
+  template <TensorLike X, Element C, StorageElement S, WritableTensor Out, Mask M = NoMask>
+  void forward_into(const X& x, KVCache<C, S>& cache, Out&& out, const M& mask = {},
+                    const CachedOptions& options = {}) const {
+    check_call<C>(x, out);
+    apply_cached(batched(x), cache, {}, with_rank<3>(as_view(out)), mask, options);
+  }
+  template <TensorLike X, Element C, StorageElement S, Mask M = NoMask>
+  [[nodiscard]] auto forward(const X& x, KVCache<C, S>& cache, const M& mask = {},
+                             const CachedOptions& options = {}) const {
+    auto out = detail::make_result<C>(detail::read_view(x).extents());
+    forward_into(x, cache, out, mask, options);
+    return out;
+  }
+
+  /// Fills a cache of CacheKind::cross_attention with the keys of key [.., kv_len, kdim] and the values of value
+  /// [.., kv_len, vdim], for forward_cross(); options.counts says how many rows of each batch entry are more
+  /// than padding.
+  /// @throws std::invalid_argument if it is filled already (reset() it for other rows) or of another kind.
+  template <TensorLike K, TensorLike V, Element C, StorageElement S>
+  void fill_cross_cache(const K& key, const V& value, KVCache<C, S>& cache,
+                        const CachedOptions& options = {}) const;
+  template <TensorLike Memory, Element C, StorageElement S>
+  void fill_cross_cache(const Memory& memory, KVCache<C, S>& cache, const CachedOptions& options = {}) const {
+    fill_cross_cache(memory, memory, cache, options);
+  }
+  /// forward_into(query, key, value, ...) with the key and value that the cache was filled with, which it leaves
+  /// as it is. Padding is hidden.
+  /// @throws std::invalid_argument if the cache is not filled or of another kind; else as forward_into.
+  template <TensorLike Q, Element C, StorageElement S, WritableTensor Out, Mask M = NoMask>
+  void forward_cross_into(const Q& query, const KVCache<C, S>& cache, Out&& out, const M& mask = {},
+                          const Options& options = {}) const {
+    check_call<C>(query, out);
+    apply_cross(batched(query), cache, {}, with_rank<3>(as_view(out)), mask, options);
+  }
+  template <TensorLike Q, Element C, StorageElement S, Mask M = NoMask>
+  [[nodiscard]] auto forward_cross(const Q& query, const KVCache<C, S>& cache, const M& mask = {},
+                                   const Options& options = {}) const {
+    auto out = detail::make_result<C>(detail::read_view(query).extents());
+    forward_cross_into(query, cache, out, mask, options);
+    return out;
+  }
+
   /// The step that layers are made of: out = residual + attention, where `attend` (modules/attend.hpp) says
   /// how rows see each other. A residual without data stands for none. `out` may be the residual or an input,
   /// and says what the element type is.
   template <Element X, class Attend>
   void apply(const Input<X>& query, const Input<X>& key, const Input<X>& value, const Input<X>& residual,
              const TensorView<X, 3>& out, const Attend& attend, const Options& options) const;
+  /// The same with a cache, as forward_into and forward_cross_into.
+  template <Element X, StorageElement S, Mask M>
+  void apply_cached(const Input<X>& x, KVCache<X, S>& cache, const Input<X>& residual,
+                    const TensorView<X, 3>& out, const M& mask, const CachedOptions& options) const;
+  template <Element X, StorageElement S, Mask M>
+  void apply_cross(const Input<X>& query, const KVCache<X, S>& cache, const Input<X>& residual,
+                   const TensorView<X, 3>& out, const M& mask, const Options& options) const;
 
   template <class Self, class F>
   static void visit_members(Self& self, F&& f) {
@@ -168,9 +205,26 @@ class MultiHeadAttention {
     check<std::invalid_argument>(is_disjoint(as_view(out), input), "MultiHeadAttention: out ", as_view(out),
                                  " overlaps ", name, " ", input);
   }
+  /// The part of a call with a cache of C that concerns x and out.
+  template <Element C, TensorLike X, class Out>
+  static void check_call(const X& x, Out& out) {
+    static_assert(std::same_as<ElementOf<const X>, C>,
+                  "attn: x and what the cache is appended with differ in their element type");
+    static_assert(std::same_as<ElementOf<Out>, C>, "attn: x and out differ in their element type");
+    detail::check_distinct("MultiHeadAttention", "out", as_view(out));
+    check_separate(out, "x", x);
+  }
+  template <class Cache>
+  void check_cache(const Cache& cache, CacheKind kind, Index batch) const;
+  template <Element X>
+  void check_query(const Input<X>& query, const TensorView<X, 3>& out) const;
+  template <Element X>
+  void check_memory(const TensorView<const X, 3>& key, const TensorView<const X, 3>& value) const;
   template <Element X>
   void check_inputs(const Input<X>& query, const Input<X>& key, const Input<X>& value,
                     const TensorView<X, 3>& out) const;
+  /// A rotation wants to know where queries stand.
+  void check_position(Index q_len, Index kv_len, const Options& options) const;
   Index extra_keys() const { return (config_.add_bias_kv ? 1 : 0) + (config_.add_zero_attn ? 1 : 0); }
   /// Projected rows [batch, len, out_dim], with `extra` rows more per batch entry, not yet written.
   template <Element X>
@@ -184,14 +238,63 @@ class MultiHeadAttention {
   template <Element X>
   void append_extra_keys(const TensorView<X, 3>& rows, const Parameter<T, 1>& bias) const;
   template <Element X>
-  static void normalize_heads(const Norm<T>& norm, const TensorView<X, 3>& rows, Index num_heads,
-                              const RunOptions& options);
+  void normalize_and_rotate(const Norm<T>& norm, const TensorView<X, 3>& rows, Index num_heads,
+                            const std::optional<QueryOffset>& offset, const RunOptions& options) const;
+  bool changes_heads() const { return config_.qk_norm || rope_; }
+  /// Queries [batch, len, num_heads * head_dim] as they are compared with keys; `offset`: the position of
+  /// row 0, by default 0.
+  template <Element X>
+  TensorView<X, 3> project_queries(const TensorView<const X, 3>& query,
+                                   const std::optional<QueryOffset>& offset, Workspace::Frame& frame,
+                                   const LinearOptions& run) const {
+    const TensorView<X, 3> q = project(q_proj_, query, frame, run);
+    if (changes_heads())
+      normalize_and_rotate(q_norm_, q, config_.num_heads, offset, {run.executor, run.workspace});
+    return q;
+  }
+  template <Element X>
+  TensorView<X, 3> project_keys(const TensorView<const X, 3>& key, const std::optional<QueryOffset>& offset,
+                                Workspace::Frame& frame, const LinearOptions& run) const {
+    const TensorView<X, 3> k = project(k_proj_, key, frame, run, extra_keys());
+    if (changes_heads())
+      normalize_and_rotate(k_norm_, k.slice(1, {0, key.extent(1)}), config_.num_kv_heads, offset,
+                           {run.executor, run.workspace});
+    append_extra_keys(k, bias_k_);
+    return k;
+  }
+  template <Element X>
+  TensorView<X, 3> project_values(const TensorView<const X, 3>& value, Workspace::Frame& frame,
+                                  const LinearOptions& run) const {
+    const TensorView<X, 3> v = project(v_proj_, value, frame, run, extra_keys());
+    append_extra_keys(v, bias_v_);
+    return v;
+  }
+  SdpaOptions sdpa_options(const Options& options, Workspace& workspace) const {
+    SdpaOptions how;
+    how.scale = config_.scale;
+    how.soft_cap = config_.soft_cap;
+    how.query_offset = options.query_offset;
+    how.executor = options.executor;
+    how.workspace = &workspace;
+    return how;
+  }
+  /// Where the heads write what they attend to, [batch, q_len, num_heads * value_dim].
+  template <Element X>
+  TensorView<X, 3> take_context(const TensorView<const X, 3>& query, Workspace::Frame& frame) const {
+    const Dims<3> extents{query.extent(0), query.extent(1), out_proj_.config().in_dim};
+    return {frame.take<X>(product(extents)).data(), extents};
+  }
+  /// out = residual + context, gated and projected; run.workspace is set.
+  template <Element X>
+  void gate_and_project(const Input<X>& query, const TensorView<X, 3>& context, const Input<X>& residual,
+                        const TensorView<X, 3>& out, const LinearOptions& run) const;
   template <Element X>
   void gate(const Input<X>& query, const TensorView<X, 3>& context, const LinearOptions& options) const;
 
   MultiHeadAttentionConfig config_;
   Linear<T> q_proj_, k_proj_, v_proj_, out_proj_, gate_proj_;
   Norm<T> q_norm_, k_norm_;
+  std::optional<RotaryEmbedding> rope_;
   Parameter<T, 1> bias_k_, bias_v_, head_gates_;
 };
 
@@ -236,6 +339,12 @@ MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionConfig& config
   if (c.qk_norm) {
     q_norm_ = k_norm_ = Norm<T>({.dim = c.head_dim, .kind = *c.qk_norm, .eps = c.norm_eps});
   }
+  if (c.rope) {
+    or_else(c.rope->head_dim, c.head_dim);
+    check(c.rope->head_dim == c.head_dim, "MultiHeadAttention: rope is for head_dim ", c.rope->head_dim,
+          " and the layer has ", c.head_dim);
+    rope_.emplace(*c.rope);
+  }
   if (c.add_bias_kv) {
     bias_k_ = Parameter<T, 1>("bias_k", {c.num_kv_heads * c.head_dim});
     bias_v_ = Parameter<T, 1>("bias_v", {c.num_kv_heads * c.value_dim});
@@ -249,18 +358,39 @@ MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionConfig& config
 
 template <Element T>
 template <Element X>
-void MultiHeadAttention<T>::check_inputs(const Input<X>& query, const Input<X>& key, const Input<X>& value,
-                                         const TensorView<X, 3>& out) const {
+void MultiHeadAttention<T>::check_query(const Input<X>& query, const TensorView<X, 3>& out) const {
+  check(query.extent(2) == config_.embed_dim, "MultiHeadAttention: query ", query,
+        " does not have embed_dim ", config_.embed_dim);
+  check(out.extents() == query.extents(), "MultiHeadAttention: out ", out, " should be as query, ", query);
+}
+
+template <Element T>
+template <Element X>
+void MultiHeadAttention<T>::check_memory(const TensorView<const X, 3>& key,
+                                         const TensorView<const X, 3>& value) const {
   const MultiHeadAttentionConfig& c = config_;
-  check(query.extent(2) == c.embed_dim, "MultiHeadAttention: query ", query, " does not have embed_dim ",
-        c.embed_dim);
   check(key.extent(2) == c.kdim, "MultiHeadAttention: key ", key, " does not have kdim ", c.kdim);
   check(value.extent(2) == c.vdim, "MultiHeadAttention: value ", value, " does not have vdim ", c.vdim);
-  check(key.extent(0) == query.extent(0) && value.extent(0) == query.extent(0), "MultiHeadAttention: query ",
-        query, ", key ", key, " and value ", value, " differ in batch");
   check(key.extent(1) == value.extent(1), "MultiHeadAttention: key ", key, " and value ", value,
         " differ in length");
-  check(out.extents() == query.extents(), "MultiHeadAttention: out ", out, " should be as query, ", query);
+}
+
+template <Element T>
+template <Element X>
+void MultiHeadAttention<T>::check_inputs(const Input<X>& query, const Input<X>& key, const Input<X>& value,
+                                         const TensorView<X, 3>& out) const {
+  check_query(query, out);
+  check_memory(key, value);
+  check(key.extent(0) == query.extent(0) && value.extent(0) == query.extent(0), "MultiHeadAttention: query ",
+        query, ", key ", key, " and value ", value, " differ in batch");
+}
+
+template <Element T>
+void MultiHeadAttention<T>::check_position(Index q_len, Index kv_len, const Options& options) const {
+  check(!rope_ || options.query_offset || q_len == kv_len, "MultiHeadAttention: ", q_len, " queries and ",
+        kv_len,
+        " keys differ in number and the layer has a rope: set options.query_offset, the key position "
+        "of query 0");
 }
 
 template <Element T>
@@ -270,35 +400,28 @@ void MultiHeadAttention<T>::apply(const Input<X>& query, const Input<X>& key, co
                                   const Options& options) const {
   detail::require_activations<X, T>();
   check_inputs(query, key, value, out);
+  check_position(query.extent(1), key.extent(1), options);
   Workspace local;
   Workspace& workspace = options.workspace ? *options.workspace : local;
   Workspace::Frame frame(workspace);
   const LinearOptions run{options.executor, &workspace};
-  const RunOptions plain{options.executor, &workspace};
-  const Index kv_len = key.extent(1);
-  const TensorView<X, 3> q = project(q_proj_, query, frame, run);
-  const TensorView<X, 3> k = project(k_proj_, key, frame, run, extra_keys());
-  const TensorView<X, 3> v = project(v_proj_, value, frame, run, extra_keys());
-  if (config_.qk_norm) {
-    normalize_heads(q_norm_, q, config_.num_heads, plain);
-    normalize_heads(k_norm_, k.slice(1, {0, kv_len}), config_.num_kv_heads, plain);
-  }
-  append_extra_keys(k, bias_k_);
-  append_extra_keys(v, bias_v_);
-  const Dims<3> extents{query.extent(0), query.extent(1), out_proj_.config().in_dim};
-  const TensorView<X, 3> context(frame.take<X>(product(extents)).data(), extents);
+  const TensorView<X, 3> q = project_queries(query, options.query_offset, frame, run);
+  const TensorView<X, 3> k =
+      project_keys(key, keys_follow_queries<Attend> ? options.query_offset : std::nullopt, frame, run);
+  const TensorView<X, 3> v = project_values(value, frame, run);
+  const TensorView<X, 3> context = take_context(query, frame);
+  SdpaOptions how = sdpa_options(options, workspace);
+  if (extra_keys() > 0 && query.extent(1) == key.extent(1) && !options.query_offset) how.query_offset = 0;
+  attend(AttendArguments<X>{q, k, v, context, config_.num_heads, config_.num_kv_heads, extra_keys()}, how);
+  gate_and_project(query, context, residual, out, run);
+}
 
-  SdpaOptions sdpa_options;
-  sdpa_options.scale = config_.scale;
-  sdpa_options.soft_cap = config_.soft_cap;
-  sdpa_options.query_offset = options.query_offset;
-  if (extra_keys() > 0 && query.extent(1) == kv_len && !options.query_offset) sdpa_options.query_offset = 0;
-  sdpa_options.executor = options.executor;
-  sdpa_options.workspace = &workspace;
-  attend(AttendArguments<X>{q, k, v, context, config_.num_heads, config_.num_kv_heads, extra_keys()},
-         sdpa_options);
+template <Element T>
+template <Element X>
+void MultiHeadAttention<T>::gate_and_project(const Input<X>& query, const TensorView<X, 3>& context,
+                                             const Input<X>& residual, const TensorView<X, 3>& out,
+                                             const LinearOptions& run) const {
   gate(query, context, run);
-
   if (residual.data() != nullptr)
     out_proj_.add_into(context, residual, out, run);
   else
@@ -318,10 +441,12 @@ void MultiHeadAttention<T>::append_extra_keys(const TensorView<X, 3>& rows,
 
 template <Element T>
 template <Element X>
-void MultiHeadAttention<T>::normalize_heads(const Norm<T>& norm, const TensorView<X, 3>& rows,
-                                            Index num_heads, const RunOptions& options) {
+void MultiHeadAttention<T>::normalize_and_rotate(const Norm<T>& norm, const TensorView<X, 3>& rows,
+                                                 Index num_heads, const std::optional<QueryOffset>& offset,
+                                                 const RunOptions& options) const {
   const TensorView<X, 4> heads = split_heads(rows, num_heads);
-  norm.forward_into(heads, heads, options);
+  if (config_.qk_norm) norm.forward_into(heads, heads, options);
+  if (rope_) rope_->apply(heads, offset.value_or(0), options);
 }
 
 template <Element T>
@@ -360,6 +485,87 @@ auto MultiHeadAttention<T>::forward_with_weights(const Q& query, const K& key, c
   apply(q, k, batched(value), {}, with_rank<3>(as_view(out)),
         AttendWithWeights<X, M>{mask, with_rank<4>(weights.view())}, options);
   return AttentionWithWeights<decltype(out), decltype(weights)>{std::move(out), std::move(weights)};
+}
+
+template <Element T>
+template <class Cache>
+void MultiHeadAttention<T>::check_cache(const Cache& cache, CacheKind kind, Index batch) const {
+  const KVCacheConfig& c = cache.config();
+  check<std::invalid_argument>(extra_keys() == 0,
+                               "MultiHeadAttention: a layer with add_bias_kv or add_zero_attn cannot use a "
+                               "cache: its extra keys stand behind the last");
+  check<std::invalid_argument>(c.kind == kind, "MultiHeadAttention: the cache is one of ",
+                               c.kind == CacheKind::cross_attention ? "cross" : "self", "-attention, ",
+                               kind == CacheKind::cross_attention
+                                   ? "which fill_cross_cache() and forward_cross() do not take"
+                                   : "which is filled by fill_cross_cache() and read by forward_cross()");
+  const Dims<4> has{c.batch, c.num_kv_heads, c.head_dim, c.value_dim};
+  const Dims<4> wanted{batch, config_.num_kv_heads, config_.head_dim, config_.value_dim};
+  check(has == wanted, "MultiHeadAttention: a cache of batch, num_kv_heads, head_dim and value_dim ", has,
+        " does not fit the layer and its input, ", wanted);
+}
+
+template <Element T>
+template <Element X, StorageElement S, Mask M>
+void MultiHeadAttention<T>::apply_cached(const Input<X>& x, KVCache<X, S>& cache, const Input<X>& residual,
+                                         const TensorView<X, 3>& out, const M& mask,
+                                         const CachedOptions& options) const {
+  check_cache(cache, CacheKind::self_attention, x.extent(0));
+  const detail::NewRows rows(options, x.extent(0), x.extent(1));
+  Workspace local;
+  Workspace& workspace = options.workspace ? *options.workspace : local;
+  Workspace::Frame frame(workspace);
+  const auto numbers = [&] { return frame.take<Index>(cache.batch()); };
+  detail::Rollback rollback(cache, numbers());
+  apply(x, x, x, residual, out, AppendAndAttend<KVCache<X, S>, M>{cache, mask, rows, rollback, numbers()},
+        {rows.offset(cache.positions(), numbers()), options.executor, &workspace});
+  rollback.keep_changes();
+}
+
+template <Element T>
+template <TensorLike K, TensorLike V, Element C, StorageElement S>
+void MultiHeadAttention<T>::fill_cross_cache(const K& key, const V& value, KVCache<C, S>& cache,
+                                             const CachedOptions& options) const {
+  static_assert(std::same_as<ElementOf<const K>, C> && std::same_as<ElementOf<const V>, C>,
+                "attn: key, value and what the cache is appended with differ in their element type");
+  detail::require_activations<C, T>();
+  const TensorView<const C, 3> keys = batched(key), values = batched(value);
+  check_cache(cache, CacheKind::cross_attention, keys.extent(0));
+  check_memory(keys, values);
+  check(keys.extent(0) == values.extent(0), "MultiHeadAttention: key ", keys, " and value ", values,
+        " differ in batch");
+  const detail::NewRows rows(options, keys.extent(0), keys.extent(1));
+  Workspace local;
+  Workspace& workspace = options.workspace ? *options.workspace : local;
+  Workspace::Frame frame(workspace);
+  const LinearOptions run{options.executor, &workspace};
+  const QueryOffset offset = rows.offset(cache.positions(), frame.take<Index>(cache.batch()));
+  const TensorView<C, 3> k = project_keys(keys, offset, frame, run);
+  const TensorView<C, 3> v = project_values(values, frame, run);
+  rows.append_to(cache, TensorView<const C, 3>(k), TensorView<const C, 3>(v), workspace);
+}
+
+template <Element T>
+template <Element X, StorageElement S, Mask M>
+void MultiHeadAttention<T>::apply_cross(const Input<X>& query, const KVCache<X, S>& cache,
+                                        const Input<X>& residual, const TensorView<X, 3>& out, const M& mask,
+                                        const Options& options) const {
+  detail::require_activations<X, T>();
+  check_cache(cache, CacheKind::cross_attention, query.extent(0));
+  check_query(query, out);
+  check<std::invalid_argument>(cache.longest() > 0,
+                               "MultiHeadAttention: the cross-attention cache is empty: fill_cross_cache()");
+  check_position(query.extent(1), cache.longest(), options);
+  Workspace local;
+  Workspace& workspace = options.workspace ? *options.workspace : local;
+  Workspace::Frame frame(workspace);
+  const LinearOptions run{options.executor, &workspace};
+  const TensorView<X, 3> q = project_queries(query, options.query_offset, frame, run);
+  const TensorView<X, 3> context = take_context(query, frame);
+  AttendCache<KVCache<X, S>, M>{cache, mask}(
+      AttendArguments<X>{q, {}, {}, context, config_.num_heads, config_.num_kv_heads},
+      sdpa_options(options, workspace));
+  gate_and_project(query, context, residual, out, run);
 }
 
 ATTN_NAMESPACE_END
