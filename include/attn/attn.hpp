@@ -29,6 +29,7 @@
 #include "attn/masks/window.hpp"
 #include "attn/modules/attend.hpp"
 #include "attn/modules/cached_attention.hpp"
+#include "attn/modules/decoder_block.hpp"
 #include "attn/modules/derived_copy.hpp"
 #include "attn/modules/feed_forward.hpp"
 #include "attn/modules/fused_qkv.hpp"

@@ -67,6 +67,8 @@ struct SoftmaxOptions;
 
 // attn/modules
 template <Element T>
+class DecoderBlock;
+template <Element T>
 class FeedForward;
 template <Element T>
 class Linear;
@@ -88,6 +90,7 @@ class TransformerEncoder;
 template <Element T>
 class TransformerEncoderLayer;
 struct CachedAttentionOptions;
+struct DecoderBlockConfig;
 struct FeedForwardConfig;
 struct LinearConfig;
 struct MultiHeadAttentionConfig;

@@ -41,6 +41,7 @@ std::vector<Kind> torch_sdpa_kinds();
 std::vector<Kind> torch_sdpa_mask_kinds();
 std::vector<Kind> torch_transformer_kinds();
 std::vector<Kind> transformers_bert_kinds();
+std::vector<Kind> transformers_causal_lm_kinds();
 std::vector<Kind> transformers_encoder_decoder_kinds();
 
 }  // namespace attn_conformance
