@@ -13,6 +13,12 @@
 
 ATTN_NAMESPACE_BEGIN
 
+/// What moves rotated keys to other positions: f(keys [kv_heads, rows, head_dim], by).
+template <class F, class Storage>
+concept KeyRotation = std::invocable < F&,
+        const TensorView<Storage, 3>
+&, Index > ;
+
 /// Keys [batch, num_kv_heads, length, head_dim] and values [..., value_dim] of sequences of their own
 /// lengths, appended in elements of type T and kept as Storage: float, double, half, bfloat16, or std::int8_t
 /// with a float scale per row and head (an element is then off by at most scale / 2, scale = largest
@@ -73,9 +79,8 @@ class KVCache {
   /// the rotation of RoPE positions() are then numbers of rows.
   /// @throws std::invalid_argument also if the storage is 8-bit integers: rotating mixes elements that share
   /// a scale, so these keys would have to be kept unrotated and rotated when read.
-  template <class Rotate>
-    requires std::invocable < Rotate&, const TensorView<Storage, 3>
-  &, Index > void make_room(Index n, Rotate&& rotate) {
+  template <KeyRotation<Storage> Rotate>
+  void make_room(Index n, Rotate&& rotate) {
     check<std::invalid_argument>(!std::is_same_v<Storage, std::int8_t>,
                                  "KVCache::make_room: keys kept as int8 cannot be rotated again, their rows "
                                  "share one scale; use a 16-bit or float cache");
@@ -331,7 +336,8 @@ void KVCache<T, Storage>::assign(const StoredRows<Storage>& keys, const StoredRo
   const Index len = keys.extent(2);
   check_rows("assign: keys", keys, len, config_.head_dim);
   check_rows("assign: values", values, len, config_.value_dim);
-  check<std::invalid_argument>(!is_quantized || (keys.scales != nullptr && values.scales != nullptr),
+  const bool has_scales = keys.scales != nullptr && values.scales != nullptr;
+  check<std::invalid_argument>(!is_quantized || has_scales || batch() * len == 0,
                                "KVCache::assign: rows of 8-bit integers need scales");
   check_each("assign: lengths", lengths, "the rows of keys", [&](Index) { return len; });
   check(positions.empty() || positions.size() == lengths.size(), "KVCache::assign: ", positions.size(),

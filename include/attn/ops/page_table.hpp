@@ -253,7 +253,7 @@ void PageTable<S>::grow(Index capacity, std::span<const Index> lengths) {
   std::vector<Index> pages(as_size(batch() * per_entry)), scratch(pages.size() + held_.size());
   pool_->reserve(batch() * per_entry - taken);
   for (Index entry = 0; entry < batch(); ++entry)
-    std::copy_n(&pages_[as_size(entry * pages_per_entry_)], held(entry), &pages[as_size(entry * per_entry)]);
+    std::copy_n(pages_.data() + entry * pages_per_entry_, held(entry), pages.data() + entry * per_entry);
   pages_ = std::move(pages);
   scratch_ = std::move(scratch);
   pages_per_entry_ = per_entry;

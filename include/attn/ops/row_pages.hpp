@@ -89,6 +89,7 @@ class RowPages {
   /// Copies rows of another page of the same heads and dim; the runs may overlap within one page.
   void copy_rows(const RowPages& from, Index from_page, Index from_row, Index page, Index first,
                  Index count) {
+    if (count == 0) return;
     for (Index head = 0; head < heads(); ++head) {
       std::memmove(row(page, head, first), from.row(from_page, head, from_row),
                    as_size(count * dim()) * sizeof(S));
