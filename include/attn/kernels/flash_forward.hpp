@@ -18,6 +18,9 @@ struct ForwardArguments {
   RowStore<A> q, k, v;         ///< [batch, heads, len, dim]
   RowSink<A> out;              ///< [batch, num_heads, q_len, value_dim]
   TensorView<A, 3> logsumexp;  ///< [batch, num_heads, q_len]; no data: not wanted
+  /// [batch, num_heads, q_len]; with data, the pass sees some of the keys only and leaves its outputs as sums,
+  /// not divided, with the maximum (in the units of the pass) and the sum of each row.
+  TensorView<A, 3> maximum{}, sum{};
   double scale = 1;
   double soft_cap = 0;              ///< 0: none
   std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
@@ -86,17 +89,21 @@ class ForwardPass {
            rounded(3 * Shape::tile_keys * widest()) + rounded((lanes + 1) * widest());
   }
 
+  /// The units of the maximum that a pass over some keys leaves.
+  ScoreUnits units() const { return mode_.units; }
+
   /// Computes the rows of one task. `scratch` is aligned to 64 bytes.
-  void run(Index task, A* scratch) const {
+  void run(Index task, A* scratch) const { run(task, scratch, {0, p_.kv_len}); }
+  /// As if there were no keys but these.
+  void run(Index task, A* scratch, Range keys) const {
     const Index units = p_.num_heads / heads_per_unit_;
     const Index block = task % blocks_, unit = task / blocks_ % units, batch = task / blocks_ / units;
     const Index first_row = block * task_rows;
     const LaneRows rows{batch, unit * heads_per_unit_, p_.q_len, first_row,
                         std::min(task_rows, unit_rows_ - first_row)};
-    const Task work{rows, scratch, mode_};
-    if (attend(work)) return;
+    if (attend({rows, keys, scratch, mode_})) return;
     // 0 * NaN has reached an output: a key or value that some query does not see holds NaN or Inf.
-    attend({rows, scratch, {mode_.units, mode_.soft_cap, true}});
+    attend({rows, keys, scratch, {mode_.units, mode_.soft_cap, true}});
   }
 
  private:
@@ -104,6 +111,7 @@ class ForwardPass {
   using Mode = typename Group::Mode;
   struct Task {
     LaneRows rows;
+    Range keys;
     A* scratch;
     Mode mode;
   };
@@ -131,19 +139,19 @@ class ForwardPass {
     for (int g = 0; g < count; ++g)
       visible = {std::min(visible.begin, groups[g].visible().begin),
                  std::max(visible.end, groups[g].visible().end)};
+    visible = intersect(visible, task.keys);
     WarmUp warm_up = coming_rows(task.rows);
     const Index steps = (visible.size() + Shape::tile_keys - 1) / Shape::tile_keys * count;
     const Index lines = steps == 0 ? 0 : (warm_up.lines() + steps - 1) / steps;
     for (Index k = visible.begin; k < visible.end; k += Shape::tile_keys) {
       const Range range{k, std::min(k + Shape::tile_keys, visible.end)};
-      const TileRows<A> key_rows = keys.tile(range.begin, range.size(), tile);
-      A* const strips = tile + Shape::tile_keys * widest();
-      const TileRows<A> value_rows =
-          values.tile(range.begin, range.size(), strips + Shape::tile_keys * widest());
-      const auto cut = Products::prepare_values(value_rows, range.size(), p_.value_dim, strips);
+      A* const value_tile = tile + Shape::tile_keys * widest();
+      const auto key_rows = Products::keys(keys, range, tile);
+      const auto value_rows = Products::values(values, range, task.mode.skip_zeros, value_tile,
+                                               value_tile + Shape::tile_keys * widest());
       for (int g = 0; g < count; ++g) {
         warm_up.step(lines);
-        groups[g].attend(range, key_rows, cut, hooks_, task.mode, scores);
+        groups[g].attend(range, key_rows, value_rows, hooks_, task.mode, scores);
       }
     }
 
@@ -210,6 +218,10 @@ class ForwardPass {
     alignas(64) A factors[as_size(lanes)], logsumexps[as_size(lanes)];
     group.finish(mode, x_.sinks, factors, logsumexps);
     const LaneRows& rows = group.rows();
+    if (x_.maximum.data() != nullptr) {
+      std::fill(factors, factors + lanes, A(1));
+      keep_softmax(group);
+    }
     A* const unused = gathered + lanes * widest();
     for (Index first = 0; first < rows.count; first += width) {
       A* targets[as_size(width)];
@@ -221,6 +233,14 @@ class ForwardPass {
     }
   }
 
+  void keep_softmax(const Group& group) const {
+    const LaneRows& rows = group.rows();
+    for (Index i = 0; i < rows.count; ++i) {
+      const Index row = rows.first_row + i, head = rows.head(row), query = rows.query(row);
+      x_.maximum(rows.batch, head, query) = group.softmax().maximum[i];
+      x_.sum(rows.batch, head, query) = group.softmax().sum[i];
+    }
+  }
   /// Where lanes_to_rows may write the row: the caller's memory if that can be, else `gathered`.
   A* output_row(const LaneRows& rows, Index lane, A* gathered) const {
     if (!x_.out.is_direct()) return gathered;

@@ -102,7 +102,7 @@ class LaneGroup {
   Range visible() const { return visible_; }
 
   /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes.
-  void attend(Range tile, const TileRows<A>& keys, const typename Products::Values& values,
+  void attend(Range tile, const typename Products::Keys& keys, const typename Products::Values& values,
               const Hooks& hooks, const Mode& mode, A* scores) {
     const Range seen = intersect(visible_, tile);
     if (seen.empty()) return;
@@ -111,9 +111,9 @@ class LaneGroup {
 
     first_key_ = seen.begin;
     scores_ = scores;
-    const A* const key = keys.data + (seen.begin - tile.begin) * keys.stride;
+    const typename Products::Keys known = keys.from(seen.begin - tile.begin);
     for (Index k = 0; k < seen.size(); k += Shape::chunk_keys)
-      score_chunk({k, std::min(k + Shape::chunk_keys, seen.size())}, {key + k * keys.stride, keys.stride},
+      score_chunk({k, std::min(k + Shape::chunk_keys, seen.size())}, known.from(k),
                   coverage == Coverage::partial, hooks, mode);
     const Range all{0, seen.size()};
     for_equal_packets(
@@ -135,8 +135,7 @@ class LaneGroup {
     std::fill(ignored, ignored + lanes, A(0));
     with_constant<max_packets>(packets_, [&](auto count) ATTN_LAMBDA_INLINE {
       for_blocks<Shape::broadcasts>(tile.size(), [&](Index k, auto n) ATTN_LAMBDA_INLINE {
-        products_.template score<count, n>(0, {keys.data + k * keys.stride, keys.stride}, state_.start,
-                                           row(k), ignored);
+        products_.template score<count>(0, keys.from(k), n, state_.start, row(k), ignored);
       });
     });
     if (stage >= ScoreStage::capped && soft_cap > 0) cap_scores(scores, tile.size() * lanes, soft_cap);
@@ -155,6 +154,8 @@ class LaneGroup {
   /// Every output is a finite number (and so no NaN of a masked key has come in).
   bool is_finite() const { return products_.is_finite(); }
 
+  /// The maximum and sum of each lane.
+  const SoftmaxState<A, lanes>& softmax() const { return state_; }
   /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is its result.
   void finish(const Mode& mode, std::span<const double> sinks, A* factors, A* logsumexps) const {
     for (int i = 0; i < lanes; ++i) {
@@ -225,8 +226,11 @@ class LaneGroup {
   /// f(first, keys, packets) for each block of keys; the same blocks for every pass over the tile.
   template <class F>
   ATTN_ALWAYS_INLINE void for_key_blocks(Range keys, F f) const {
-    for_blocks<Shape::broadcasts>(
-        keys.end, [&](Index k, auto n) ATTN_LAMBDA_INLINE { f(k, n, packets_that_see(k, n)); }, keys.begin);
+    if constexpr (Products::takes_any_count)
+      f(keys.begin, keys.size(), packets_that_see(keys.begin, keys.size()));
+    else
+      for_blocks<Shape::broadcasts>(
+          keys.end, [&](Index k, auto n) ATTN_LAMBDA_INLINE { f(k, n, packets_that_see(k, n)); }, keys.begin);
   }
 
   /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets
@@ -253,14 +257,15 @@ class LaneGroup {
     flush();
   }
 
-  void score_chunk(Range chunk, const TileRows<A>& keys, bool partial, const Hooks& hooks, const Mode& mode) {
+  void score_chunk(Range chunk, const typename Products::Keys& keys, bool partial, const Hooks& hooks,
+                   const Mode& mode) {
     alignas(64) A highest[as_size(lanes)];
     std::fill(highest, highest + lanes, masked_score<A>);
     for_key_blocks(chunk, [&](Index k, auto n, Packets active) ATTN_LAMBDA_INLINE {
-      const TileRows<A> key{keys.data + (k - chunk.begin) * keys.stride, keys.stride};
       with_constant<max_packets>(active.count, [&](auto count) ATTN_LAMBDA_INLINE {
         if (active.count > 0)
-          products_.template score<count, n>(active.first, key, state_.start, row(k), highest);
+          products_.template score<count>(active.first, keys.from(k - chunk.begin), n, state_.start, row(k),
+                                          highest);
       });
     });
     const bool filters = partial && hooks.filter && chunk_coverage(hooks, chunk) != Coverage::full;

@@ -43,12 +43,13 @@ class LaneProducts {
 
  public:
   using A = T;
+  using Keys = TileRows<A>;
   using Values = Strips<A>;                                       ///< how P V wants the values of a tile
   static constexpr Index max_rows = Shape::task_packets * width;  ///< of one task
+  static constexpr bool takes_any_count = false;
   static constexpr int max_groups = Shape::groups;  ///< lane groups that share a task's key tiles
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }
-  static Index value_scratch_size(Index value_dim) { return Shape::tile_keys * value_dim; }
   void place(A* scratch, Index head_dim, Index value_dim) {
     query_ = scratch;
     output_ = query_ + lanes * head_dim;
@@ -63,18 +64,22 @@ class LaneProducts {
     std::fill(output_, output_ + lanes * value_dim_, A(0));
   }
 
-  static Values prepare_values(const TileRows<A>& rows, Index count, Index value_dim, A* scratch) {
-    return cut_into_strips<Shape::broadcasts>(rows, count, value_dim, scratch);
+  static Keys keys(const RowSource<A>& rows, Range range, A* scratch) {
+    return rows.tile(range.begin, range.size(), scratch);
+  }
+  static Values values(const RowSource<A>& rows, Range range, bool, A* scratch, A* strips) {
+    return cut_into_strips<Shape::broadcasts>(rows.tile(range.begin, range.size(), scratch), range.size(),
+                                              rows.dim(), strips);
   }
 
-  /// scores[j][lane] = start[lane] + query . key j for Keys keys and the lanes of Count packets, from packet
+  /// scores[j][lane] = start[lane] + query . key j for Count keys, a constant, and the lanes of Count packets, from packet
   /// `first` on; `highest` takes in the maxima.
-  template <int Count, int Keys>
-  ATTN_ALWAYS_INLINE void score(int first, const TileRows<A>& keys, const A* start, A* scores,
-                                A* highest) const {
+  template <int Count, int N>
+  ATTN_ALWAYS_INLINE void score(int first, const Keys& keys, std::integral_constant<int, N>, const A* start,
+                                A* scores, A* highest) const {
     const int lane = first * width;
-    score_block<A, Count, Keys, lanes>(head_dim_, query_ + lane, {keys.data, 1, keys.stride}, start + lane,
-                                       scores + lane, highest + lane);
+    score_block<A, Count, N, lanes>(head_dim_, query_ + lane, {keys.data, 1, keys.stride}, start + lane,
+                                    scores + lane, highest + lane);
   }
 
   /// output += weights . values for keys [key, key + count) of the values; weights[k][lane] from key on.

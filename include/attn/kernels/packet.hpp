@@ -10,7 +10,7 @@
 
 #include "attn/core/types.hpp"
 
-#if defined(__AVX512DQ__) && !defined(EIGEN_DONT_VECTORIZE)
+#if (defined(__AVX512F__) || (defined(__AVX2__) && defined(__F16C__))) && !defined(EIGEN_DONT_VECTORIZE)
 #include <immintrin.h>
 #endif
 
@@ -63,6 +63,34 @@ using ScalarOf = typename Eigen::internal::unpacket_traits<P>::type;
 template <class T>
 ATTN_ALWAYS_INLINE Packet<T> load(const T* p) {
   return Eigen::internal::ploadu<Packet<T>>(p);
+}
+/// A packet of A from elements of a narrower type.
+template <class A, class S>
+ATTN_ALWAYS_INLINE Packet<A> load_as(const S* p) {
+  if constexpr (std::is_same_v<S, A>) {
+    return load(p);
+#if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)
+  } else if constexpr (std::is_same_v<S, Eigen::bfloat16>) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  } else if constexpr (std::is_same_v<S, Eigen::half>) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  } else if constexpr (std::is_same_v<S, std::int8_t>) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__) && defined(__F16C__) && !defined(EIGEN_DONT_VECTORIZE)
+  } else if constexpr (std::is_same_v<S, Eigen::bfloat16>) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  } else if constexpr (std::is_same_v<S, Eigen::half>) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  } else if constexpr (std::is_same_v<S, std::int8_t>) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#endif
+  } else {
+    A values[packet_width<A>];
+    for (int i = 0; i < packet_width<A>; ++i) values[i] = static_cast<A>(p[i]);
+    return load(values);
+  }
 }
 template <class T>
 ATTN_ALWAYS_INLINE Packet<T> load_aligned(const T* p) {

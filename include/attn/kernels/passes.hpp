@@ -6,6 +6,7 @@
 #include "attn/kernels/row_products.hpp"
 #include "attn/kernels/run_tasks.hpp"
 #include "attn/kernels/score_pass.hpp"
+#include "attn/kernels/split_forward.hpp"
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
@@ -14,6 +15,22 @@ namespace kernels {
 template <class A>
 using ForwardHooks = typename ForwardPass<A>::Hooks;
 
+namespace detail {
+template <class A, class Products>
+void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks,
+                 const ExecutorRef& executor, Workspace& workspace) {
+  const ForwardPass<A, Products> pass(arguments, hooks);
+  const KeyRanges ranges(pass.task_count(), hooks.problem->kv_len, ForwardShape<A>::tile_keys);
+  if (ranges.count() == 1) return run_tasks<A>(pass, executor, workspace);
+  Workspace::Frame frame(workspace);
+  using Split = SplitForward<A, Products>;
+  A* const scratch = frame.take<A>(Split::scratch_size(*hooks.problem, ranges)).data();
+  const Split split(arguments, hooks, ranges, scratch);
+  run_tasks<A>(split, executor, workspace);
+  split.merge();
+}
+}  // namespace detail
+
 /// Fused attention: out, and logsumexp where it is wanted.
 template <class A>
 void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks,
@@ -21,9 +38,9 @@ void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& ho
   using FewRows = RowProducts<A>;
   const Problem& p = *hooks.problem;
   if (p.q_len * p.group_size() <= FewRows::max_rows)
-    run_tasks<A>(ForwardPass<A, FewRows>(arguments, hooks), executor, workspace);
+    detail::run_forward<A, FewRows>(arguments, hooks, executor, workspace);
   else
-    run_tasks<A>(ForwardPass<A>(arguments, hooks), executor, workspace);
+    detail::run_forward<A, LaneProducts<A>>(arguments, hooks, executor, workspace);
 }
 
 /// The scores of all pairs at a stage; arguments.logsumexp holds the results of run_forward.

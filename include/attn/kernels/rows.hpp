@@ -1,11 +1,8 @@
 // attn/kernels/rows.hpp - where a kernel's rows come from and go to: strided
 // sources, and the change between rows in memory and vector lanes.
 #pragma once
-#include <cstddef>
-
 #include "attn/core/stored_rows.hpp"
-#include "attn/kernels/convert.hpp"
-#include "attn/kernels/micro.hpp"
+#include "attn/kernels/row_kernels.hpp"
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
@@ -15,6 +12,7 @@ template <class A>
 struct TileRows {
   const A* data;
   Index stride;
+  TileRows from(Index count) const { return {data + count * stride, stride}; }
 };
 
 /// out[i] = f(in[i]) over contiguous memory, in place or not. A pointer, so that the loops around it are
@@ -32,29 +30,13 @@ void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_s
   }
 }
 
-/// Rows as they are stored, of a type that only the function knows which takes them.
-struct StoredRun {
-  const void* rows;
-  Index row_stride, element_stride;  ///< in elements
-  const float* scales;               ///< of 8-bit integers
-  Index scale_stride;
-};
-
-/// Writes `count` rows of `dim` stored elements to contiguous rows of A.
+/// Rows of a tile as they are stored, and the functions that know their type.
 template <class A>
-using LoadRows = void (*)(const StoredRun& from, Index count, Index dim, A* to);
-
-template <class S, class A>
-void load_rows(const StoredRun& from, Index count, Index dim, A* to) {
-  for (Index i = 0; i < count; ++i) {
-    const S* const row = static_cast<const S*>(from.rows) + i * from.row_stride;
-    copy_row(row, from.element_stride, dim, to + i * dim, 1);
-    if constexpr (std::is_same_v<S, std::int8_t>) {
-      const A scale = static_cast<A>(from.scales[i * from.scale_stride]);
-      for (Index c = 0; c < dim; ++c) to[i * dim + c] *= scale;
-    }
-  }
-}
+struct StoredTile {
+  StoredRun run;
+  const RowKernels<A>* kernels;
+  StoredTile from(Index count) const { return {run.from(count), kernels}; }
+};
 
 /// The rows of one head of a RowStore.
 template <class A>
@@ -72,8 +54,8 @@ class RowStore {
         bytes_{rows.strides[0] * size_of<S>, rows.strides[1] * size_of<S>, rows.strides[2] * size_of<S>},
         row_bytes_(rows.extents[3] * size_of<S>),
         is_direct_(std::is_same_v<S, A> && (rows.strides[3] == 1 || rows.extents[3] == 1)),
-        load_(load_rows<S, A>),
-        row_stride_(rows.strides[2]),
+        kernels_(&row_kernels<A, S>()),
+        direct_kernels_(&row_kernels<A, A>()),
         element_stride_(rows.strides[3]),
         len_(rows.extents[2]),
         dim_(rows.extents[3]),
@@ -95,9 +77,10 @@ class RowStore {
   const std::byte* data_ = nullptr;
   Dims<3> bytes_{};  // from page to page, head to head, row to row
   Index row_bytes_ = 0;
-  bool is_direct_ = false;  // rows can be read where they lie
-  LoadRows<A> load_ = nullptr;
-  Index row_stride_ = 0, element_stride_ = 0, len_ = 0, dim_ = 0;
+  bool is_direct_ = false;                         // rows can be read where they lie
+  const RowKernels<A>* kernels_ = nullptr;         // of the rows as they are stored
+  const RowKernels<A>* direct_kernels_ = nullptr;  // of rows of A
+  Index element_stride_ = 0, len_ = 0, dim_ = 0;
   const float* scales_ = nullptr;
   Dims<3> scale_strides_{};
   const Index* pages_ = nullptr;
@@ -118,25 +101,40 @@ class RowSource {
   /// From one row to the next, within a page; and of a row itself.
   Index row_step() const { return store_.bytes_[2]; }
   Index row_bytes() const { return store_.row_bytes_; }
+  Index dim() const { return store_.dim_; }
 
   /// Rows [first, first + count), converted into `scratch` where they cannot be read in place.
   TileRows<A> tile(Index first, Index count, A* scratch) const {
-    if (store_.is_direct_ && (pages_ == nullptr || rows_left_in_page(first) >= count))
-      return {reinterpret_cast<const A*>(address(first)), store_.row_stride_};
+    if (store_.is_direct_ && is_one_run(first, count))
+      return {reinterpret_cast<const A*>(address(first)), store_.bytes_[2] / static_cast<Index>(sizeof(A))};
     for (Index done = 0; done < count;) {
       const Index row = first + done;
       const Index n = pages_ == nullptr ? count : std::min(count - done, rows_left_in_page(row));
-      const float* const scales =
-          store_.scales_ == nullptr ? nullptr : store_.scales_ + offset(row, store_.scale_strides_);
-      store_.load_(
-          {address(row), store_.row_stride_, store_.element_stride_, scales, store_.scale_strides_[2]}, n,
-          store_.dim_, scratch + done * store_.dim_);
+      store_.kernels_->load(store_.dim_, run(row), n, scratch + done * store_.dim_);
       done += n;
     }
     return {scratch, store_.dim_};
   }
+  /// The same rows as they are stored; converted only if they are not one run of contiguous rows, or if they
+  /// must be of type A.
+  StoredTile<A> stored_tile(Index first, Index count, A* scratch, bool as_accumulators = false) const {
+    const bool is_stored_so = !as_accumulators || store_.is_direct_;
+    if (is_stored_so && store_.element_stride_ == 1 && is_one_run(first, count))
+      return {run(first), store_.kernels_};
+    const TileRows<A> rows = tile(first, count, scratch);
+    return {{reinterpret_cast<const std::byte*>(rows.data), rows.stride * static_cast<Index>(sizeof(A))},
+            store_.direct_kernels_};
+  }
 
  private:
+  bool is_one_run(Index first, Index count) const {
+    return pages_ == nullptr || rows_left_in_page(first) >= count;
+  }
+  StoredRun run(Index row) const {
+    const float* const scales =
+        store_.scales_ == nullptr ? nullptr : store_.scales_ + offset(row, store_.scale_strides_);
+    return {address(row), store_.bytes_[2], store_.element_stride_, scales, store_.scale_strides_[2]};
+  }
   Index rows_left_in_page(Index row) const { return store_.page_rows_ - row % store_.page_rows_; }
   Index offset(Index row, const Dims<3>& strides) const {
     if (pages_ == nullptr) return batch_ * strides[0] + head_ * strides[1] + row * strides[2];
