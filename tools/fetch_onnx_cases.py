@@ -20,7 +20,8 @@ import warnings
 
 VERSION = "1.23.2"
 OPERATORS = ["Attention", "Gelu", "Gemm", "LayerNormalization", "LogSoftmax", "MeanVarianceNormalization",
-             "RMSNormalization", "RotaryEmbedding", "Softmax", "SwiGLU", "Swish"]
+             "RMSNormalization", "RotaryEmbedding", "Softmax", "SwiGLU", "Swish",
+             "TensorScatter"]
 
 
 def is_complete(out):

@@ -19,9 +19,9 @@ namespace {
 std::map<std::string, Kind> all_kinds() {
   std::map<std::string, Kind> kinds;
   for (const auto& part :
-       {onnx_attention_kinds(), onnx_elementwise_kinds(), onnx_gemm_kinds(), rope_kinds(),
-        torch_attention_kinds(), torch_elementwise_kinds(), torch_feed_forward_kinds(), torch_sdpa_kinds(),
-        torch_sdpa_mask_kinds(), torch_transformer_kinds(), transformers_bert_kinds(),
+       {onnx_attention_kinds(), onnx_elementwise_kinds(), onnx_gemm_kinds(), onnx_tensor_scatter_kinds(),
+        rope_kinds(), torch_attention_kinds(), torch_elementwise_kinds(), torch_feed_forward_kinds(),
+        torch_sdpa_kinds(), torch_sdpa_mask_kinds(), torch_transformer_kinds(), transformers_bert_kinds(),
         transformers_causal_lm_kinds(), transformers_encoder_decoder_kinds()})
     for (const Kind& kind : part) kinds.emplace(kind.name, kind);
   return kinds;

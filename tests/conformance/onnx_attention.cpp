@@ -1,10 +1,13 @@
 // The Attention operator of ONNX (opsets 23 to 25): its attributes and inputs mapped onto sdpa.
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "attn/masks/window.hpp"
 #include "attn/ops/heads.hpp"
+#include "attn/ops/kv_cache.hpp"
 #include "attn/ops/sdpa.hpp"
+#include "cache_rows.hpp"
 #include "masks.hpp"
 #include "registry.hpp"
 
@@ -80,9 +83,12 @@ class Attention {
     Index past = 0;
     if (c.has("in.past_key")) {
       past = c.at("in.past_key").shape()[2];
+      new_k_ = k_;
+      new_v_ = v_;
       k_.prepend(c.at("in.past_key"));
       v_.prepend(c.at("in.past_value"));
     }
+    kv_len_ = k_.view().extent(2);
     options_.query_offset = past;
     if (c.has("in.nonpad_kv_seqlen")) {
       lengths_ = flat_values<Index>(c.at("in.nonpad_kv_seqlen"));
@@ -94,28 +100,39 @@ class Attention {
   }
 
   void run(Comparison& out) {
-    with_tensor_mask([&](const auto& tensor_mask) {
-      with_position_mask(tensor_mask, [&](const auto& mask) {
-        const auto padding = lengths_.empty() ? std::nullopt : std::optional(attn::KeyPadding{lengths_});
-        with_also(mask, padding, [&](const auto& all) { attend(all, out); });
-      });
-    });
+    with_masks([&](const auto& mask) { attend(mask, out); });
+    if (!new_k_ && lengths_.empty()) return;
+    for (const Index page_rows : {0, 3}) attend_cache(page_rows, out);
   }
 
  private:
+  /// f(mask) with all that hides keys or changes scores.
+  template <class F>
+  void with_masks(F f) const {
+    with_tensor_mask([&](const auto& tensor_mask) {
+      with_position_mask(tensor_mask, [&](const auto& mask) {
+        const auto padding = lengths_.empty() ? std::nullopt : std::optional(attn::KeyPadding{lengths_});
+        with_also(mask, padding, f);
+      });
+    });
+  }
   template <class F>
   void with_tensor_mask(F f) const {
     if (!case_.has("in.attn_mask")) return f(attn::NoMask{});
     const StoredTensor& stored = case_.at("in.attn_mask");
-    const Index kv_len = k_.view().extent(2);
+    const auto of_keys = [&](const auto& pairs) {
+      const auto view = pairs.view();
+      return view.extent(3) == 1 ? view : view.slice(3, {0, kv_len_});
+    };
+    const Index all_keys = k_.view().extent(2);
     if (stored.dtype() == DType::boolean) {
       PairValues<std::uint8_t> keep(stored);
-      keep.pad_keys(kv_len, 0);
-      f(attn::KeepMask(keep.view()));
+      keep.pad_keys(all_keys, 0);
+      f(attn::KeepMask(of_keys(keep)));
     } else {
       PairValues<T> bias(stored);
-      bias.pad_keys(kv_len, static_cast<T>(-std::numeric_limits<float>::infinity()));
-      f(attn::AdditiveBias(bias.view()));
+      bias.pad_keys(all_keys, static_cast<T>(-std::numeric_limits<float>::infinity()));
+      f(attn::AdditiveBias(of_keys(bias)));
     }
   }
 
@@ -154,8 +171,37 @@ class Attention {
     out.expect("qk_matmul_output", scores);
   }
 
+  /// The same from a KVCache: past and new keys appended one after the other, or of a buffer of keys the
+  /// first nonpad_kv_seqlen.
+  void attend_cache(Index page_rows, Comparison& out) {
+    const TensorView<const T, 4> k = std::as_const(k_).view(), v = std::as_const(v_).view();
+    attn::KVCache<T> cache({.batch = k.extent(0),
+                            .num_kv_heads = k.extent(1),
+                            .head_dim = k.extent(3),
+                            .value_dim = v.extent(3),
+                            .max_len = k.extent(2),
+                            .page_rows = page_rows});
+    if (new_k_) {
+      cache.append(case_.at("in.past_key").get<T, 4>(), case_.at("in.past_value").get<T, 4>());
+      cache.append(std::as_const(*new_k_).view(), std::as_const(*new_v_).view());
+    } else {
+      cache.append(k, v, lengths_);
+    }
+    kv_len_ = cache.longest();
+    const TensorView<const T, 4> q = std::as_const(q_).view();
+    with_masks([&](const auto& mask) {
+      attn::sdpa_into(q, cache.keys(), cache.values(), y_.view(), mask, options_);
+    });
+    y_.expect("Y", out);
+    if (!case_.has("out.present_key")) return;
+    out.expect("present_key", rows_of(cache.keys()));
+    out.expect("present_value", rows_of(cache.values()));
+  }
+
   const Case& case_;
   Heads<T> q_, k_, v_, y_;
+  std::optional<Heads<T>> new_k_, new_v_;  // without the past
+  Index kv_len_ = 0;
   std::vector<Index> lengths_, offsets_;
   attn::SdpaOptions options_;
 };

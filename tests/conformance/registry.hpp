@@ -34,6 +34,7 @@ std::vector<Kind> onnx_attention_kinds();
 std::vector<Kind> onnx_elementwise_kinds();
 std::vector<Kind> onnx_gemm_kinds();
 std::vector<Kind> rope_kinds();
+std::vector<Kind> onnx_tensor_scatter_kinds();
 std::vector<Kind> torch_attention_kinds();
 std::vector<Kind> torch_elementwise_kinds();
 std::vector<Kind> torch_feed_forward_kinds();
