@@ -33,6 +33,7 @@
 #include "attn/modules/derived_copy.hpp"
 #include "attn/modules/feed_forward.hpp"
 #include "attn/modules/fused_qkv.hpp"
+#include "attn/modules/head_projections.hpp"
 #include "attn/modules/linear.hpp"
 #include "attn/modules/mixed_storage.hpp"
 #include "attn/modules/multi_head_attention.hpp"

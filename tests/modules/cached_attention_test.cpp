@@ -258,6 +258,19 @@ TEST(CachedAttentionOfDouble, AgreesWithTheWholeSequenceToTheDigitsOfDouble) {
   }
 }
 
+TEST(CachedAttentionOfHalf, AgreesWithTheWholeSequenceToTheDigitsOfHalf) {
+  attn::MultiHeadAttention<Eigen::half> module({.embed_dim = 8, .num_heads = 2});
+  attn_test::randomize(module, 5);
+  const auto x = random_tensor<Eigen::half, 3>({1, 9, 8}, 4);
+  attn::KVCache<Eigen::half> cache({.num_kv_heads = 2, .head_dim = 4, .max_len = 9});
+  const auto whole = module.forward(x, attn::Causal{});
+  for (Index i = 0; i < 9; ++i) {
+    const auto one = module.forward(x.view().slice(1, {i, i + 1}), cache, attn::Causal{});
+    for (Index c = 0; c < 8; ++c)
+      EXPECT_NEAR(static_cast<float>(one(0, 0, c)), static_cast<float>(whole(0, i, c)), 0x1p-9);
+  }
+}
+
 TEST(CachedAttentionOfMixedStorage, TakesFloatsOnWeightsOfSixteenBits) {
   attn::MultiHeadAttention<Eigen::bfloat16> stored({.embed_dim = dim, .num_heads = 4});
   attn_test::randomize(stored, 5);

@@ -337,6 +337,24 @@ TEST(MultiHeadAttention, RopeOfTheLastQueriesStandsWhereTheOffsetSays) {
             "options.query_offset, the key position of query 0");
 }
 
+TEST(MultiHeadAttention, RopeOfPackedSequencesIsThatOfEachAlone) {
+  const auto module = random_module<double>(
+      {.embed_dim = 8, .num_heads = 2, .rope = attn::RopeConfig{.pairing = attn::RopePairing::half}});
+  const auto x = random_tensor<double, 3>({1, 7, 8}, 21);
+  attn::Tensor<double, 3> out(x.extents());
+  const Index offsets[] = {0, 3, 7};
+  const attn::PackedSequences sequences{offsets};
+  const attn::Causal mask;
+  module.apply(x.view(), x.view(), x.view(), {}, out.view(),
+               attn::AttendPacked<attn::Causal>{sequences, mask}, {});
+  for (Index s = 0; s < 2; ++s) {
+    const attn::Range rows = sequences.rows(s);
+    const auto alone = module.forward(x.view().slice(1, rows), mask);
+    for (Index i = 0; i < rows.size(); ++i)
+      for (Index c = 0; c < 8; ++c) EXPECT_NEAR(out(0, rows.begin + i, c), alone(0, i, c), 1e-14);
+  }
+}
+
 TEST(MultiHeadAttention, RopeLeavesExtraKeysWhereTheyAreAndAllocatesNothingWhenWarm) {
   const auto module = random_module<float>({.embed_dim = 8,
                                             .num_heads = 2,

@@ -15,7 +15,8 @@
 
 ATTN_NAMESPACE_BEGIN
 
-/// Projected tensors [batch, len, heads * dim] and how many heads are in them.
+/// Projected tensors [batch, len, heads * dim] and how many heads are in them; k and v are empty where a cache
+/// has them.
 template <Element T>
 struct AttendArguments {
   TensorView<const T, 3> q, k, v;
@@ -208,5 +209,22 @@ struct AttendPackedWithWeights {
     }
   }
 };
+
+/// The mean over the heads of weights [.., heads, q_len, kv_len]: rank 3 gives a Matrix, rank 4 a Tensor.
+template <std::floating_point A, int Rank>
+auto average_heads(const Tensor<A, Rank>& weights) {
+  static_assert(Rank == 3 || Rank == 4, "attn: weights are [heads, q_len, kv_len] or [batch, heads, ...]");
+  const TensorView<const A, 4> from = with_rank<4>(weights.view());
+  Tensor<A, 3> mean({from.extent(0), from.extent(2), from.extent(3)});
+  for (Index b = 0; b < from.extent(0); ++b)
+    for (Index h = 0; h < from.extent(1); ++h)
+      for (Index i = 0; i < from.extent(2); ++i)
+        for (Index j = 0; j < from.extent(3); ++j) mean(b, i, j) += from(b, h, i, j);
+  for (Index i = 0; i < mean.size(); ++i) mean.data()[i] /= static_cast<A>(from.extent(1));
+  if constexpr (Rank == 3)
+    return Matrix<A>(Eigen::Map<const Matrix<A>>(mean.data(), from.extent(2), from.extent(3)));
+  else
+    return mean;
+}
 
 ATTN_NAMESPACE_END

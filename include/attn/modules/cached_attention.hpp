@@ -16,7 +16,7 @@ enum class PaddingSide { right, left };
 /// How one call with a cache runs. Where its queries stand the cache says.
 struct CachedAttentionOptions {
   /// How many rows of x count in each batch entry, the others being padding, which is neither appended nor
-  /// seen; empty: all. Output rows of padding are finite and mean nothing. Borrowed.
+  /// seen; empty: all. Output rows of padding mean nothing. Borrowed.
   std::span<const Index> counts{};
   PaddingSide padding = PaddingSide::right;
   ExecutorRef executor{};          ///< default: the calling thread; results do not depend on it

@@ -5,11 +5,11 @@
 
 #include "attn/modules/attend.hpp"
 #include "attn/modules/cached_attention.hpp"
+#include "attn/modules/head_projections.hpp"
 #include "attn/modules/linear.hpp"
 #include "attn/modules/mixed_storage.hpp"
 #include "attn/modules/multi_head_attention_config.hpp"
 #include "attn/modules/norm.hpp"
-#include "attn/ops/rope.hpp"
 
 ATTN_NAMESPACE_BEGIN
 
@@ -35,31 +35,31 @@ class MultiHeadAttention {
   explicit MultiHeadAttention(const MultiHeadAttentionConfig& config);
 
   /// With every 0 and unset bias replaced by what it stands for.
-  const MultiHeadAttentionConfig& config() const { return config_; }
-  Linear<T>& q_proj() { return q_proj_; }
-  const Linear<T>& q_proj() const { return q_proj_; }
-  Linear<T>& k_proj() { return k_proj_; }
-  const Linear<T>& k_proj() const { return k_proj_; }
-  Linear<T>& v_proj() { return v_proj_; }
-  const Linear<T>& v_proj() const { return v_proj_; }
+  const MultiHeadAttentionConfig& config() const { return heads_.config; }
+  Linear<T>& q_proj() { return heads_.q_proj; }
+  const Linear<T>& q_proj() const { return heads_.q_proj; }
+  Linear<T>& k_proj() { return heads_.k_proj; }
+  const Linear<T>& k_proj() const { return heads_.k_proj; }
+  Linear<T>& v_proj() { return heads_.v_proj; }
+  const Linear<T>& v_proj() const { return heads_.v_proj; }
   Linear<T>& out_proj() { return out_proj_; }
   const Linear<T>& out_proj() const { return out_proj_; }
   // What the module has on request only; without parameters otherwise.
-  Norm<T>& q_norm() { return q_norm_; }
-  const Norm<T>& q_norm() const { return q_norm_; }
-  Norm<T>& k_norm() { return k_norm_; }
-  const Norm<T>& k_norm() const { return k_norm_; }
+  Norm<T>& q_norm() { return heads_.q_norm; }
+  const Norm<T>& q_norm() const { return heads_.q_norm; }
+  Norm<T>& k_norm() { return heads_.k_norm; }
+  const Norm<T>& k_norm() const { return heads_.k_norm; }
   /// The learnt key [num_kv_heads * head_dim].
-  Parameter<T, 1>& bias_k() { return bias_k_; }
-  const Parameter<T, 1>& bias_k() const { return bias_k_; }
+  Parameter<T, 1>& bias_k() { return heads_.bias_k; }
+  const Parameter<T, 1>& bias_k() const { return heads_.bias_k; }
   /// The learnt value [num_kv_heads * value_dim].
-  Parameter<T, 1>& bias_v() { return bias_v_; }
-  const Parameter<T, 1>& bias_v() const { return bias_v_; }
+  Parameter<T, 1>& bias_v() { return heads_.bias_v; }
+  const Parameter<T, 1>& bias_v() const { return heads_.bias_v; }
   /// [num_heads].
   Parameter<T, 1>& head_gates() { return head_gates_; }
   const Parameter<T, 1>& head_gates() const { return head_gates_; }
   /// The rotation by positions, if the layer has one.
-  const std::optional<RotaryEmbedding>& rope() const { return rope_; }
+  const std::optional<RotaryEmbedding>& rope() const { return heads_.rope; }
   /// [num_heads * value_dim, embed_dim].
   Linear<T>& gate_proj() { return gate_proj_; }
   const Linear<T>& gate_proj() const { return gate_proj_; }
@@ -181,14 +181,14 @@ class MultiHeadAttention {
 
   template <class Self, class F>
   static void visit_members(Self& self, F&& f) {
-    f("q_proj", self.q_proj_);
-    f("k_proj", self.k_proj_);
-    f("v_proj", self.v_proj_);
+    f("q_proj", self.heads_.q_proj);
+    f("k_proj", self.heads_.k_proj);
+    f("v_proj", self.heads_.v_proj);
     f("out_proj", self.out_proj_);
-    f("q_norm", self.q_norm_);
-    f("k_norm", self.k_norm_);
-    f("bias_k", self.bias_k_);
-    f("bias_v", self.bias_v_);
+    f("q_norm", self.heads_.q_norm);
+    f("k_norm", self.heads_.k_norm);
+    f("bias_k", self.heads_.bias_k);
+    f("bias_v", self.heads_.bias_v);
     f("head_gates", self.head_gates_);
     f("gate_proj", self.gate_proj_);
   }
@@ -225,54 +225,10 @@ class MultiHeadAttention {
                     const TensorView<X, 3>& out) const;
   /// A rotation wants to know where queries stand.
   void check_position(Index q_len, Index kv_len, const Options& options) const;
-  Index extra_keys() const { return (config_.add_bias_kv ? 1 : 0) + (config_.add_zero_attn ? 1 : 0); }
-  /// Projected rows [batch, len, out_dim], with `extra` rows more per batch entry, not yet written.
-  template <Element X>
-  static TensorView<X, 3> project(const Linear<T>& projection, const TensorView<const X, 3>& x,
-                                  Workspace::Frame& frame, const LinearOptions& options, Index extra = 0) {
-    const Dims<3> extents{x.extent(0), x.extent(1) + extra, projection.config().out_dim};
-    const TensorView<X, 3> y(frame.take<X>(product(extents)).data(), extents);
-    projection.forward_into(x, y.slice(1, {0, x.extent(1)}), options);
-    return y;
-  }
-  template <Element X>
-  void append_extra_keys(const TensorView<X, 3>& rows, const Parameter<T, 1>& bias) const;
-  template <Element X>
-  void normalize_and_rotate(const Norm<T>& norm, const TensorView<X, 3>& rows, Index num_heads,
-                            const std::optional<QueryOffset>& offset, const RunOptions& options) const;
-  bool changes_heads() const { return config_.qk_norm || rope_; }
-  /// Queries [batch, len, num_heads * head_dim] as they are compared with keys; `offset`: the position of
-  /// row 0, by default 0.
-  template <Element X>
-  TensorView<X, 3> project_queries(const TensorView<const X, 3>& query,
-                                   const std::optional<QueryOffset>& offset, Workspace::Frame& frame,
-                                   const LinearOptions& run) const {
-    const TensorView<X, 3> q = project(q_proj_, query, frame, run);
-    if (changes_heads())
-      normalize_and_rotate(q_norm_, q, config_.num_heads, offset, {run.executor, run.workspace});
-    return q;
-  }
-  template <Element X>
-  TensorView<X, 3> project_keys(const TensorView<const X, 3>& key, const std::optional<QueryOffset>& offset,
-                                Workspace::Frame& frame, const LinearOptions& run) const {
-    const TensorView<X, 3> k = project(k_proj_, key, frame, run, extra_keys());
-    if (changes_heads())
-      normalize_and_rotate(k_norm_, k.slice(1, {0, key.extent(1)}), config_.num_kv_heads, offset,
-                           {run.executor, run.workspace});
-    append_extra_keys(k, bias_k_);
-    return k;
-  }
-  template <Element X>
-  TensorView<X, 3> project_values(const TensorView<const X, 3>& value, Workspace::Frame& frame,
-                                  const LinearOptions& run) const {
-    const TensorView<X, 3> v = project(v_proj_, value, frame, run, extra_keys());
-    append_extra_keys(v, bias_v_);
-    return v;
-  }
   SdpaOptions sdpa_options(const Options& options, Workspace& workspace) const {
     SdpaOptions how;
-    how.scale = config_.scale;
-    how.soft_cap = config_.soft_cap;
+    how.scale = config().scale;
+    how.soft_cap = config().soft_cap;
     how.query_offset = options.query_offset;
     how.executor = options.executor;
     how.workspace = &workspace;
@@ -291,64 +247,15 @@ class MultiHeadAttention {
   template <Element X>
   void gate(const Input<X>& query, const TensorView<X, 3>& context, const LinearOptions& options) const;
 
-  MultiHeadAttentionConfig config_;
-  Linear<T> q_proj_, k_proj_, v_proj_, out_proj_, gate_proj_;
-  Norm<T> q_norm_, k_norm_;
-  std::optional<RotaryEmbedding> rope_;
-  Parameter<T, 1> bias_k_, bias_v_, head_gates_;
+  detail::HeadProjections<T> heads_;
+  Linear<T> out_proj_, gate_proj_;
+  Parameter<T, 1> head_gates_;
 };
 
-/// The mean over the heads of weights [.., heads, q_len, kv_len]: rank 3 gives a Matrix, rank 4 a Tensor.
-template <std::floating_point A, int Rank>
-auto average_heads(const Tensor<A, Rank>& weights) {
-  static_assert(Rank == 3 || Rank == 4, "attn: weights are [heads, q_len, kv_len] or [batch, heads, ...]");
-  const TensorView<const A, 4> from = with_rank<4>(weights.view());
-  Tensor<A, 3> mean({from.extent(0), from.extent(2), from.extent(3)});
-  for (Index b = 0; b < from.extent(0); ++b)
-    for (Index h = 0; h < from.extent(1); ++h)
-      for (Index i = 0; i < from.extent(2); ++i)
-        for (Index j = 0; j < from.extent(3); ++j) mean(b, i, j) += from(b, h, i, j);
-  for (Index i = 0; i < mean.size(); ++i) mean.data()[i] /= static_cast<A>(from.extent(1));
-  if constexpr (Rank == 3)
-    return Matrix<A>(Eigen::Map<const Matrix<A>>(mean.data(), from.extent(2), from.extent(3)));
-  else
-    return mean;
-}
-
 template <Element T>
-MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionConfig& config) : config_(config) {
-  MultiHeadAttentionConfig& c = config_;
-  check(c.embed_dim > 0 && c.num_heads > 0, "MultiHeadAttention: embed_dim ", c.embed_dim, " and num_heads ",
-        c.num_heads, " must be positive");
-  check(c.head_dim > 0 || c.embed_dim % c.num_heads == 0, "MultiHeadAttention: num_heads ", c.num_heads,
-        " does not divide embed_dim ", c.embed_dim, " and no head_dim is given");
-  const auto or_else = [](Index& value, Index fallback) { value = value == 0 ? fallback : value; };
-  or_else(c.num_kv_heads, c.num_heads);
-  or_else(c.head_dim, c.embed_dim / c.num_heads);
-  or_else(c.value_dim, c.head_dim);
-  or_else(c.kdim, c.embed_dim);
-  or_else(c.vdim, c.embed_dim);
-  check(c.num_kv_heads > 0 && c.num_heads % c.num_kv_heads == 0, "MultiHeadAttention: num_kv_heads ",
-        c.num_kv_heads, " does not divide num_heads ", c.num_heads);
-  for (std::optional<bool>* bias : {&c.q_bias, &c.k_bias, &c.v_bias, &c.out_bias})
-    *bias = bias->value_or(c.bias);
-  q_proj_ = Linear<T>({c.embed_dim, c.num_heads * c.head_dim, *c.q_bias});
-  k_proj_ = Linear<T>({c.kdim, c.num_kv_heads * c.head_dim, *c.k_bias});
-  v_proj_ = Linear<T>({c.vdim, c.num_kv_heads * c.value_dim, *c.v_bias});
+MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionConfig& given) : heads_(given) {
+  const MultiHeadAttentionConfig& c = config();
   out_proj_ = Linear<T>({c.num_heads * c.value_dim, c.embed_dim, *c.out_bias});
-  if (c.qk_norm) {
-    q_norm_ = k_norm_ = Norm<T>({.dim = c.head_dim, .kind = *c.qk_norm, .eps = c.norm_eps});
-  }
-  if (c.rope) {
-    or_else(c.rope->head_dim, c.head_dim);
-    check(c.rope->head_dim == c.head_dim, "MultiHeadAttention: rope is for head_dim ", c.rope->head_dim,
-          " and the layer has ", c.head_dim);
-    rope_.emplace(*c.rope);
-  }
-  if (c.add_bias_kv) {
-    bias_k_ = Parameter<T, 1>("bias_k", {c.num_kv_heads * c.head_dim});
-    bias_v_ = Parameter<T, 1>("bias_v", {c.num_kv_heads * c.value_dim});
-  }
   if (c.head_gates) {
     head_gates_ = Parameter<T, 1>("head_gates", {c.num_heads});
     head_gates_.edit([](const TensorView<T, 1>& gates) { std::fill_n(gates.data(), gates.size(), T(1)); });
@@ -359,8 +266,8 @@ MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionConfig& config
 template <Element T>
 template <Element X>
 void MultiHeadAttention<T>::check_query(const Input<X>& query, const TensorView<X, 3>& out) const {
-  check(query.extent(2) == config_.embed_dim, "MultiHeadAttention: query ", query,
-        " does not have embed_dim ", config_.embed_dim);
+  check(query.extent(2) == config().embed_dim, "MultiHeadAttention: query ", query,
+        " does not have embed_dim ", config().embed_dim);
   check(out.extents() == query.extents(), "MultiHeadAttention: out ", out, " should be as query, ", query);
 }
 
@@ -368,7 +275,7 @@ template <Element T>
 template <Element X>
 void MultiHeadAttention<T>::check_memory(const TensorView<const X, 3>& key,
                                          const TensorView<const X, 3>& value) const {
-  const MultiHeadAttentionConfig& c = config_;
+  const MultiHeadAttentionConfig& c = config();
   check(key.extent(2) == c.kdim, "MultiHeadAttention: key ", key, " does not have kdim ", c.kdim);
   check(value.extent(2) == c.vdim, "MultiHeadAttention: value ", value, " does not have vdim ", c.vdim);
   check(key.extent(1) == value.extent(1), "MultiHeadAttention: key ", key, " and value ", value,
@@ -387,8 +294,8 @@ void MultiHeadAttention<T>::check_inputs(const Input<X>& query, const Input<X>& 
 
 template <Element T>
 void MultiHeadAttention<T>::check_position(Index q_len, Index kv_len, const Options& options) const {
-  check(!rope_ || options.query_offset || q_len == kv_len, "MultiHeadAttention: ", q_len, " queries and ",
-        kv_len,
+  check(!heads_.rope || options.query_offset || q_len == kv_len, "MultiHeadAttention: ", q_len,
+        " queries and ", kv_len,
         " keys differ in number and the layer has a rope: set options.query_offset, the key position "
         "of query 0");
 }
@@ -405,14 +312,16 @@ void MultiHeadAttention<T>::apply(const Input<X>& query, const Input<X>& key, co
   Workspace& workspace = options.workspace ? *options.workspace : local;
   Workspace::Frame frame(workspace);
   const LinearOptions run{options.executor, &workspace};
-  const TensorView<X, 3> q = project_queries(query, options.query_offset, frame, run);
+  const TensorView<X, 3> q = heads_.queries(query, options.query_offset, frame, run);
   const TensorView<X, 3> k =
-      project_keys(key, keys_follow_queries<Attend> ? options.query_offset : std::nullopt, frame, run);
-  const TensorView<X, 3> v = project_values(value, frame, run);
+      heads_.keys(key, keys_follow_queries<Attend> ? options.query_offset : std::nullopt, frame, run);
+  const TensorView<X, 3> v = heads_.values(value, frame, run);
   const TensorView<X, 3> context = take_context(query, frame);
   SdpaOptions how = sdpa_options(options, workspace);
-  if (extra_keys() > 0 && query.extent(1) == key.extent(1) && !options.query_offset) how.query_offset = 0;
-  attend(AttendArguments<X>{q, k, v, context, config_.num_heads, config_.num_kv_heads, extra_keys()}, how);
+  if (heads_.extra_keys() > 0 && query.extent(1) == key.extent(1) && !options.query_offset)
+    how.query_offset = 0;
+  attend(AttendArguments<X>{q, k, v, context, config().num_heads, config().num_kv_heads, heads_.extra_keys()},
+         how);
   gate_and_project(query, context, residual, out, run);
 }
 
@@ -430,39 +339,18 @@ void MultiHeadAttention<T>::gate_and_project(const Input<X>& query, const Tensor
 
 template <Element T>
 template <Element X>
-void MultiHeadAttention<T>::append_extra_keys(const TensorView<X, 3>& rows,
-                                              const Parameter<T, 1>& bias) const {
-  for (Index b = 0; b < rows.extent(0) && extra_keys() > 0; ++b) {
-    Index row = rows.extent(1) - extra_keys();
-    if (config_.add_bias_kv) copy(bias.view(), rows[b][row++]);
-    if (config_.add_zero_attn) std::fill_n(&rows(b, row, 0), rows.extent(2), X(0));
-  }
-}
-
-template <Element T>
-template <Element X>
-void MultiHeadAttention<T>::normalize_and_rotate(const Norm<T>& norm, const TensorView<X, 3>& rows,
-                                                 Index num_heads, const std::optional<QueryOffset>& offset,
-                                                 const RunOptions& options) const {
-  const TensorView<X, 4> heads = split_heads(rows, num_heads);
-  if (config_.qk_norm) norm.forward_into(heads, heads, options);
-  if (rope_) rope_->apply(heads, offset.value_or(0), options);
-}
-
-template <Element T>
-template <Element X>
 void MultiHeadAttention<T>::gate(const Input<X>& query, const TensorView<X, 3>& context,
                                  const LinearOptions& options) const {
-  if (config_.head_gates) {
-    const TensorView<X, 4> heads = split_heads(context, config_.num_heads);
+  if (config().head_gates) {
+    const TensorView<X, 4> heads = split_heads(context, config().num_heads);
     multiply_into(TensorView<const T, 4>(head_gates_.data(), heads.extents(), {0, 1, 0, 0}), heads,
                   {options.executor, options.workspace});
   }
-  if (config_.output_gate) {
+  if (config().output_gate) {
     Workspace::Frame frame(*options.workspace);
     LinearOptions activated = options;
     activated.activation = Activation::sigmoid;
-    const TensorView<X, 3> gates = project(gate_proj_, query, frame, activated);
+    const TensorView<X, 3> gates = detail::project(gate_proj_, query, frame, activated);
     multiply_into(gates, context, {options.executor, options.workspace});
   }
 }
@@ -478,9 +366,9 @@ auto MultiHeadAttention<T>::forward_with_weights(const Q& query, const K& key, c
   auto out = detail::make_result<X>(detail::read_view(query).extents());
   Dims<rank + 1> extents{};
   if constexpr (rank == 3) extents[0] = q.extent(0);
-  extents[rank - 2] = config_.num_heads;
+  extents[rank - 2] = config().num_heads;
   extents[rank - 1] = q.extent(1);
-  extents[rank] = k.extent(1) + extra_keys();
+  extents[rank] = k.extent(1) + heads_.extra_keys();
   Tensor<A, rank + 1> weights(extents);
   apply(q, k, batched(value), {}, with_rank<3>(as_view(out)),
         AttendWithWeights<X, M>{mask, with_rank<4>(weights.view())}, options);
@@ -491,7 +379,7 @@ template <Element T>
 template <class Cache>
 void MultiHeadAttention<T>::check_cache(const Cache& cache, CacheKind kind, Index batch) const {
   const KVCacheConfig& c = cache.config();
-  check<std::invalid_argument>(extra_keys() == 0,
+  check<std::invalid_argument>(heads_.extra_keys() == 0,
                                "MultiHeadAttention: a layer with add_bias_kv or add_zero_attn cannot use a "
                                "cache: its extra keys stand behind the last");
   check<std::invalid_argument>(c.kind == kind, "MultiHeadAttention: the cache is one of ",
@@ -500,7 +388,7 @@ void MultiHeadAttention<T>::check_cache(const Cache& cache, CacheKind kind, Inde
                                    ? "which fill_cross_cache() and forward_cross() do not take"
                                    : "which is filled by fill_cross_cache() and read by forward_cross()");
   const Dims<4> has{c.batch, c.num_kv_heads, c.head_dim, c.value_dim};
-  const Dims<4> wanted{batch, config_.num_kv_heads, config_.head_dim, config_.value_dim};
+  const Dims<4> wanted{batch, config().num_kv_heads, config().head_dim, config().value_dim};
   check(has == wanted, "MultiHeadAttention: a cache of batch, num_kv_heads, head_dim and value_dim ", has,
         " does not fit the layer and its input, ", wanted);
 }
@@ -540,8 +428,8 @@ void MultiHeadAttention<T>::fill_cross_cache(const K& key, const V& value, KVCac
   Workspace::Frame frame(workspace);
   const LinearOptions run{options.executor, &workspace};
   const QueryOffset offset = rows.offset(cache.positions(), frame.take<Index>(cache.batch()));
-  const TensorView<C, 3> k = project_keys(keys, offset, frame, run);
-  const TensorView<C, 3> v = project_values(values, frame, run);
+  const TensorView<C, 3> k = heads_.keys(keys, offset, frame, run);
+  const TensorView<C, 3> v = heads_.values(values, frame, run);
   rows.append_to(cache, TensorView<const C, 3>(k), TensorView<const C, 3>(v), workspace);
 }
 
@@ -560,10 +448,10 @@ void MultiHeadAttention<T>::apply_cross(const Input<X>& query, const KVCache<X, 
   Workspace& workspace = options.workspace ? *options.workspace : local;
   Workspace::Frame frame(workspace);
   const LinearOptions run{options.executor, &workspace};
-  const TensorView<X, 3> q = project_queries(query, options.query_offset, frame, run);
+  const TensorView<X, 3> q = heads_.queries(query, options.query_offset, frame, run);
   const TensorView<X, 3> context = take_context(query, frame);
   AttendCache<KVCache<X, S>, M>{cache, mask}(
-      AttendArguments<X>{q, {}, {}, context, config_.num_heads, config_.num_kv_heads},
+      AttendArguments<X>{q, {}, {}, context, config().num_heads, config().num_kv_heads},
       sdpa_options(options, workspace));
   gate_and_project(query, context, residual, out, run);
 }

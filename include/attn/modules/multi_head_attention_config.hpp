@@ -24,7 +24,8 @@ struct MultiHeadAttentionConfig {
       qk_norm{};           ///< normalises each query and key head before the product; default: none
   double norm_eps = 1e-6;  ///< of qk_norm
   /// Rotates each query and key head by its position, after qk_norm: query i stands at query_offset + i and
-  /// key j at j (with a cache: behind what it holds). Its head_dim is that of the layer, or 0 for that.
+  /// key j at j; with a cache both stand behind what it holds, and among packed sequences they count on from
+  /// one to the next, which changes no distance. Its head_dim is that of the layer, or 0 for that.
   /// Default: none.
   std::optional<RopeConfig> rope{};
   bool add_bias_kv = false;    ///< one learnt key and value more, which every query sees
@@ -42,4 +43,32 @@ struct MultiHeadAttentionOptions {
   Workspace* workspace = nullptr;  ///< default: scratch is allocated in the call
 };
 
+namespace detail {
+
+/// The config with every 0 and unset bias replaced by what it stands for.
+/// @throws ShapeError if the numbers of heads or the dimensions do not fit.
+inline MultiHeadAttentionConfig resolved(MultiHeadAttentionConfig c) {
+  check(c.embed_dim > 0 && c.num_heads > 0, "MultiHeadAttention: embed_dim ", c.embed_dim, " and num_heads ",
+        c.num_heads, " must be positive");
+  check(c.head_dim > 0 || c.embed_dim % c.num_heads == 0, "MultiHeadAttention: num_heads ", c.num_heads,
+        " does not divide embed_dim ", c.embed_dim, " and no head_dim is given");
+  const auto or_else = [](Index& value, Index fallback) { value = value == 0 ? fallback : value; };
+  or_else(c.num_kv_heads, c.num_heads);
+  or_else(c.head_dim, c.embed_dim / c.num_heads);
+  or_else(c.value_dim, c.head_dim);
+  or_else(c.kdim, c.embed_dim);
+  or_else(c.vdim, c.embed_dim);
+  check(c.num_kv_heads > 0 && c.num_heads % c.num_kv_heads == 0, "MultiHeadAttention: num_kv_heads ",
+        c.num_kv_heads, " does not divide num_heads ", c.num_heads);
+  for (std::optional<bool>* bias : {&c.q_bias, &c.k_bias, &c.v_bias, &c.out_bias})
+    *bias = bias->value_or(c.bias);
+  if (c.rope) {
+    or_else(c.rope->head_dim, c.head_dim);
+    check(c.rope->head_dim == c.head_dim, "MultiHeadAttention: rope is for head_dim ", c.rope->head_dim,
+          " and the layer has ", c.head_dim);
+  }
+  return c;
+}
+
+}  // namespace detail
 ATTN_NAMESPACE_END
