@@ -65,7 +65,8 @@ class CausalLM {
   }
   /// From a directory with config.json and model.safetensors (or its shards).
   static CausalLM load(const std::filesystem::path& directory) {
-    return CausalLM(read_causal_lm_config(directory / "config.json"), open_weights(directory));
+    const CausalLMConfig config = read_causal_lm_config(directory / "config.json");
+    return CausalLM(config, open_weights(directory));
   }
 
   const CausalLMConfig& config() const { return config_; }
