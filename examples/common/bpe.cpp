@@ -268,9 +268,8 @@ std::optional<Index> Bpe::find(const std::string& written) const {
 }
 
 const Bpe::Token& Bpe::token(Index id) const {
-  check<std::invalid_argument>(0 <= id && id < size(), "Bpe: the id ", id, " is not within [0, ", size(),
-                               ")");
-  return tokens_[static_cast<std::size_t>(id)];
+  static const Token none;
+  return 0 <= id && id < size() ? tokens_[static_cast<std::size_t>(id)] : none;
 }
 
 std::vector<Index> Bpe::encode(std::string_view text) const {

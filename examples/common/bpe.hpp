@@ -39,14 +39,13 @@ class Bpe {
   /// left out, or read as its unk_token.
   std::vector<Index> encode(std::string_view text) const;
 
-  /// The text of ids, as UTF-8: bytes that make no character become U+FFFD.
-  /// @throws std::invalid_argument for an id that is out of range.
+  /// The text of ids, as UTF-8: bytes that make no character become U+FFFD. Ids that no token has, as models with
+  /// rows to spare may choose them, stand for nothing.
   std::string decode(std::span<const Index> ids, SpecialTokens special = SpecialTokens::skip) const;
 
   /// One more than the largest id.
   Index size() const { return static_cast<Index>(tokens_.size()); }
-  /// What an id stands for: any bytes, perhaps not all of a character; none for an id that the file leaves out.
-  /// @throws std::invalid_argument unless 0 <= id < size().
+  /// What an id stands for: any bytes, perhaps not all of a character; none for an id that no token has.
   const std::string& bytes(Index id) const { return token(id).bytes; }
   /// Whether an id is a special token.
   bool is_special(Index id) const { return token(id).special; }
@@ -98,7 +97,6 @@ class StreamDecoder {
       : tokenizer_(&tokenizer), special_(special) {}
 
   /// The text that is complete with this id; all of these and finish() joined are what decode() gives.
-  /// @throws std::invalid_argument for an id that is out of range.
   std::string push(Index id);
   /// U+FFFD if the last character never became whole; else nothing.
   std::string finish() { return stream_.finish(); }

@@ -199,15 +199,11 @@ TEST(Bpe, RefusesWhatItWouldNotDoAsTheFileSays) {
             "attn: t.json: lstrip of the added token '<end>' is not supported");
 }
 
-TEST(Bpe, NamesAFileThatCannotBeReadAndAnIdThatIsNone) {
-  EXPECT_EQ(error_text<FormatError>([] {
-              Bpe::load("no/such/tokenizer.json");
-            }).find("attn: no/such/tokenizer.json"),
-            0u);
-  EXPECT_EQ(error_text<std::invalid_argument>([] {
-              Bpe(small()).decode(Ids{0, 5});
-            }),
-            "attn: Bpe: the id 5 is not within [0, 5)");
+TEST(Bpe, NamesAFileThatCannotBeRead) {
+  const std::string text = error_text<FormatError>([] { Bpe::load("no/such/tokenizer.json"); });
+  EXPECT_TRUE(text.starts_with("attn: no/such/tokenizer.json")) << text;
 }
+
+TEST(Bpe, DecodesIdsThatNoTokenHasToNothing) { EXPECT_EQ(Bpe(small()).decode(Ids{0, 5, 4000, -1, 1}), "ab"); }
 
 }  // namespace
