@@ -1,8 +1,8 @@
-// kv_cache_sizes - how much memory the keys and values of a text take while a model continues it, for the shapes of
-// published models and each type that a cache may store: from attn's own caches.
+// kv_cache_sizes - how much memory the keys and values of a text take while a model continues it, for the
+// shapes of published models and each type that a cache may store: from attn's own caches.
 //
-// A decoder of h query heads on h_kv key-value heads keeps h / h_kv times less than one with a key-value head for
-// each query head: 4 times for Llama 3 8B, as its row and that of the same model "if MHA" show.
+// A decoder of h query heads on h_kv key-value heads keeps h / h_kv times less than one with a key-value head
+// for each query head: 4 times for Llama 3 8B, as its row and that of the same model "if MHA" show.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

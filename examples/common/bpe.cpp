@@ -18,8 +18,8 @@ using nlohmann::json;
 /// Larger ids than this are taken for a damaged file, not for a vocabulary.
 constexpr std::int64_t id_limit = 1 << 22;
 
-/// The character that stands for each byte in a vocabulary file (GPT-2's bytes_to_unicode): printable bytes of
-/// Latin-1 for themselves, the others from 256 up in order.
+/// The character that stands for each byte in a vocabulary file (GPT-2's bytes_to_unicode): printable bytes
+/// of Latin-1 for themselves, the others from 256 up in order.
 std::array<CodePoint, 256> byte_characters() {
   std::array<CodePoint, 256> characters{};
   CodePoint next = 256;
@@ -120,8 +120,9 @@ class Symbols {
     symbols_.push_back({id, at - 1, at + 1});
   }
 
-  /// Joins neighbours, the pair of lowest rank first and of equal ones the leftmost: in n log n steps, since a word
-  /// may be as long as the text. `find_merge(left, right)` points to the rank and the id of two joined, or nowhere.
+  /// Joins neighbours, the pair of lowest rank first and of equal ones the leftmost: in n log n steps, since
+  /// a word may be as long as the text. `find_merge(left, right)` points to the rank and the id of two
+  /// joined, or nowhere.
   template <class Find>
   void join(Find find_merge) {
     for (Index at = 0; at < size(); ++at) consider(at, find_merge);

@@ -1,4 +1,5 @@
-// examples/common/bpe.hpp - byte-level BPE, the tokenizer of GPT-2, Llama 3, Qwen and SmolLM: text to ids and back.
+// examples/common/bpe.hpp - byte-level BPE, the tokenizer of GPT-2, Llama 3, Qwen and SmolLM: text to ids and
+// back.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,28 +20,29 @@ namespace attn::examples {
 /// What becomes of special tokens (ends of texts, marks of a chat) when ids are decoded.
 enum class SpecialTokens { skip, keep };
 
-/// Byte pair encoding (Sennrich et al. 2016) over bytes, as a Hugging Face tokenizer.json describes it: in each word
-/// the neighbours that come first in the list of merges are joined until none are left. Added tokens ("<|im_start|>")
-/// are recognised in a text before it is cut into words. Immutable; may be used by many threads at once.
+/// Byte pair encoding (Sennrich et al. 2016) over bytes, as a Hugging Face tokenizer.json describes it: in
+/// each word the neighbours that come first in the list of merges are joined until none are left. Added
+/// tokens ("<|im_start|>") are recognised in a text before it is cut into words. Immutable; may be used by
+/// many threads at once.
 class Bpe {
  public:
-  /// From the text of a tokenizer.json; `name` is what errors call it. Limits of length and padding in the file
-  /// are not applied.
+  /// From the text of a tokenizer.json; `name` is what errors call it. Limits of length and padding in the
+  /// file are not applied.
   ///
-  /// @throws FormatError that names what is missing, malformed or not supported (normalizers, post-processors that
-  /// add tokens, dropout, word affixes).
+  /// @throws FormatError that names what is missing, malformed or not supported (normalizers, post-processors
+  /// that add tokens, dropout, word affixes).
   explicit Bpe(std::string_view json, const std::string& name = "tokenizer.json");
 
   /// From the file.
   /// @throws FormatError if it cannot be read, and as above.
   static Bpe load(const std::filesystem::path& file);
 
-  /// The ids of a text. What is not UTF-8 in it is read as U+FFFD; bytes that the vocabulary has no token for are
-  /// left out, or read as its unk_token.
+  /// The ids of a text. What is not UTF-8 in it is read as U+FFFD; bytes that the vocabulary has no token for
+  /// are left out, or read as its unk_token.
   std::vector<Index> encode(std::string_view text) const;
 
-  /// The text of ids, as UTF-8: bytes that make no character become U+FFFD. Ids that no token has, as models with
-  /// rows to spare may choose them, stand for nothing.
+  /// The text of ids, as UTF-8: bytes that make no character become U+FFFD. Ids that no token has, as models
+  /// with rows to spare may choose them, stand for nothing.
   std::string decode(std::span<const Index> ids, SpecialTokens special = SpecialTokens::skip) const;
 
   /// One more than the largest id.

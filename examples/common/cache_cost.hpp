@@ -22,11 +22,12 @@ struct CacheShape {
   const char* kind() const { return num_kv_heads == num_heads ? "MHA" : num_kv_heads == 1 ? "MQA" : "GQA"; }
 };
 
-/// Shapes of published models, and that of Llama 3 8B with as many key-value heads as query heads and with one.
+/// Shapes of published models, and that of Llama 3 8B with as many key-value heads as query heads and with
+/// one.
 std::vector<CacheShape> known_cache_shapes();
 
-/// Bytes of one token's keys and values in all layers: 2 * layers * num_kv_heads * head_dim elements; with int8 also
-/// a float scale for each key row and value row of a head.
+/// Bytes of one token's keys and values in all layers: 2 * layers * num_kv_heads * head_dim elements; with
+/// int8 also a float scale for each key row and value row of a head.
 Index cache_bytes_per_token(const CacheShape& shape, StoredAs type);
 
 /// The same, found out from attn::KVCache: by how much one of twice the room is larger.

@@ -17,8 +17,8 @@ std::vector<std::string> split_gpt2_words(std::string_view text);
 
 enum class DigitSplit { runs, single };
 
-/// A text cut where numeric characters (Unicode category N) begin and end, or around each of them. `text` must be
-/// UTF-8.
+/// A text cut where numeric characters (Unicode category N) begin and end, or around each of them. `text`
+/// must be UTF-8.
 std::vector<std::string> split_digits(std::string_view text, DigitSplit how);
 
 /// What the member "pre_tokenizer" of a Hugging Face tokenizer.json says; bytes become vocabulary characters

@@ -17,8 +17,8 @@ std::size_t size_after(unsigned char lead) {
   return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
 }
 
-/// How many bytes at the front of `text`, which is not empty, begin a character or are one; 0 if none does. Table
-/// 3-7 of Unicode 15: only the second byte has a range that depends on the first.
+/// How many bytes at the front of `text`, which is not empty, begin a character or are one; 0 if none does.
+/// Table 3-7 of Unicode 15: only the second byte has a range that depends on the first.
 std::size_t well_formed_size(std::string_view text) {
   const auto unit = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t size = std::min(size_after(unit(0)), text.size());

@@ -23,8 +23,9 @@ void append_utf8(CodePoint code, std::string& out);
 /// Offset of the first byte that does not continue valid UTF-8; nothing if all of `text` is valid.
 std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 
-/// Makes valid UTF-8 of bytes that come in parts of any size: a character goes out once all of it is there, and
-/// what belongs to none becomes U+FFFD, one for each longest beginning of a character (Unicode 15, section 3.9).
+/// Makes valid UTF-8 of bytes that come in parts of any size: a character goes out once all of it is there,
+/// and what belongs to none becomes U+FFFD, one for each longest beginning of a character (Unicode 15,
+/// section 3.9).
 class Utf8Stream {
  public:
   /// What is complete with these bytes.

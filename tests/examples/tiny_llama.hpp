@@ -1,5 +1,5 @@
-// tests/examples/tiny_llama.hpp - a language model directory small enough to make in a test: two layers of width 32,
-// and the small tokenizer of tests/golden/bpe.json.
+// tests/examples/tiny_llama.hpp - a language model directory small enough to make in a test: two layers of
+// width 32, and the small tokenizer of tests/golden/bpe.json.
 #pragma once
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
-// libFuzzer target: a tokenizer.json and a text, both untrusted, separated by the first zero byte of the input.
+// libFuzzer target: a tokenizer.json and a text, both untrusted, separated by the first zero byte of the
+// input.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

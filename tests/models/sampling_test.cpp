@@ -51,8 +51,8 @@ std::set<Index> drawn_of(const SamplingOptions& options, const Row& logits) {
   return drawn;
 }
 
-/// Pearson's statistic of the draws against probabilities that need not sum to 1; tokens of probability 0 must not
-/// occur.
+/// Pearson's statistic of the draws against probabilities that need not sum to 1; tokens of probability 0
+/// must not occur.
 double chi_square(const std::vector<double>& counts, const std::vector<double>& probabilities) {
   double draws = 0, total = 0, statistic = 0;
   for (const double count : counts) draws += count;

@@ -19,8 +19,9 @@ ATTN_NAMESPACE_BEGIN
 /// How a token is chosen from logits. What is set is applied in this order, which is that of Hugging Face's
 /// transformers; the defaults choose the token with the largest logit.
 struct SamplingOptions {
-  /// Of tokens in the history: a positive logit is divided by it, a negative one multiplied (Keskar et al. 2019,
-  /// "CTRL", section 4.1, and transformers for negative logits). Above 1 discourages repetition; 1: off.
+  /// Of tokens in the history: a positive logit is divided by it, a negative one multiplied (Keskar et al.
+  /// 2019, "CTRL", section 4.1, and transformers for negative logits). Above 1 discourages repetition; 1:
+  /// off.
   double repetition_penalty = 1;
   double temperature = 0;  ///< logits are divided by it; 0: the largest logit wins (greedy)
   Index top_k = 0;         ///< draw from this many likeliest tokens; 0: from all
@@ -29,8 +30,8 @@ struct SamplingOptions {
   std::vector<Index> stop{};  ///< tokens that end a text
 };
 
-/// Chooses tokens one after the other. Of equal logits the lower id is the likelier. Once it has seen a vocabulary's
-/// size, nothing is allocated. Copies continue alike; one serves one call at a time.
+/// Chooses tokens one after the other. Of equal logits the lower id is the likelier. Once it has seen a
+/// vocabulary's size, nothing is allocated. Copies continue alike; one serves one call at a time.
 class Sampler {
  public:
   /// @throws std::invalid_argument naming the option that is out of range.
@@ -48,10 +49,11 @@ class Sampler {
 
   const SamplingOptions& options() const { return options_; }
 
-  /// The next token. `logits`: [vocab] or [1, vocab], any element type and strides; `history`: the tokens that the
-  /// repetition penalty is for, usually the prompt and what was chosen so far, in any order and number.
-  /// @throws ShapeError if there is more than one row or no logit; std::invalid_argument if a logit is NaN or +inf,
-  /// all are -inf, or an id of the history is out of range.
+  /// The next token. `logits`: [vocab] or [1, vocab], any element type and strides; `history`: the tokens
+  /// that the repetition penalty is for, usually the prompt and what was chosen so far, in any order and
+  /// number.
+  /// @throws ShapeError if there is more than one row or no logit; std::invalid_argument if a logit is NaN or
+  /// +inf, all are -inf, or an id of the history is out of range.
   template <TensorLike Logits>
   Index next(const Logits& logits, std::span<const Index> history = {}) {
     const auto rows = with_rank<2>(as_view(logits));
@@ -119,8 +121,8 @@ inline void Sampler::scores_to_weights() {
   softmax_into(weights_, weights_);
 }
 
-/// The likeliest tokens that top_k and top_p leave, to kept_; returns what they weigh together. Only those are put
-/// in order: the others stay in a heap.
+/// The likeliest tokens that top_k and top_p leave, to kept_; returns what they weigh together. Only those
+/// are put in order: the others stay in a heap.
 inline double Sampler::keep_likeliest() {
   const auto less_likely = [this](std::int32_t a, std::int32_t b) {
     const float x = scores_.data()[a], y = scores_.data()[b];
