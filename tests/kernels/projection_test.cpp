@@ -49,7 +49,8 @@ TYPED_TEST(Projection, WritesEveryOutputAndNothingElse) {
     for (const Index out : {1, 5, 8, 24, 31, 48, 100}) {
       const auto x = random_tensor<TypeParam, 2>({tokens, 3}, 1),
                  weight = random_tensor<TypeParam, 2>({out, 3}, 2);
-      const kernels::PackedWeight<TypeParam> packed(std::as_const(weight).view(),
+      const kernels::PackedWeight<TypeParam> packed(std::type_identity<TypeParam>{},
+                                                    std::as_const(weight).view(),
                                                     attn::TensorView<const TypeParam, 1>{});
       EXPECT_EQ(packed.out(), out);
       const auto y = this->product(tokens, packed, x);
@@ -70,7 +71,8 @@ TYPED_TEST(Projection, StartsAtTheBiasWhateverTheDepth) {
     std::fill(x.data(), x.data() + x.size(), TypeParam(1));
     std::fill(weight.data(), weight.data() + weight.size(), TypeParam(2));
     const auto bias = random_tensor<TypeParam, 1>({10}, 2);
-    const kernels::PackedWeight<TypeParam> packed(std::as_const(weight).view(), std::as_const(bias).view());
+    const kernels::PackedWeight<TypeParam> packed(std::type_identity<TypeParam>{},
+                                                  std::as_const(weight).view(), std::as_const(bias).view());
     const auto y = this->product(3, packed, x);
     for (Index o = 0; o < 10; ++o)
       EXPECT_NEAR(static_cast<double>(y[static_cast<std::size_t>(15 + o)]),
@@ -83,11 +85,14 @@ TYPED_TEST(Projection, StartsAtTheBiasWhateverTheDepth) {
 TYPED_TEST(Projection, PacksFeaturesBeyondTheLastAsZeros) {
   const auto weight = random_tensor<TypeParam, 2>({5, 3}, 1);
   const auto bias = random_tensor<TypeParam, 1>({5}, 2);
-  const kernels::PackedWeight<TypeParam> packed(std::as_const(weight).view(), std::as_const(bias).view());
+  const kernels::PackedWeight<TypeParam> packed(std::type_identity<TypeParam>{}, std::as_const(weight).view(),
+                                                std::as_const(bias).view());
   for (Index o = 0; o < packed.panel_count() * packed.lanes; ++o) {
     const Index panel = o / packed.lanes, lane = o % packed.lanes;
-    EXPECT_EQ(packed.bias(panel)[lane], o < 5 ? bias(o) : 0);
-    for (Index i = 0; i < 3; ++i) EXPECT_EQ(packed.panel(panel, i)[lane], o < 5 ? weight(o, i) : 0);
+    const auto slice = packed.slice(panel, 0);
+    const auto* const weights = reinterpret_cast<const TypeParam*>(slice.weights);
+    EXPECT_EQ(slice.bias[lane], o < 5 ? bias(o) : 0);
+    for (Index i = 0; i < 3; ++i) EXPECT_EQ(weights[i * packed.lanes + lane], o < 5 ? weight(o, i) : 0);
   }
 }
 

@@ -92,6 +92,24 @@ TEST(Linear, PacksAgainAfterAWriteAndOnlyThen) {
   EXPECT_EQ(y.col(0), before.col(0));
 }
 
+TEST(Linear, PacksInTheStorageAskedForAndKeepsTheWeight) {
+  attn::Linear<float> linear({.in_dim = 64, .out_dim = 40});
+  attn_test::randomize(linear, 5);
+  const auto x = random_tensor<float, 2>({3, 64}, 6);
+  const attn::Matrix<float> full = linear.forward(x);
+  const Index bytes = linear.packed().bytes();
+  linear.store_as(attn::WeightStorage::bfloat16);
+  const attn::Matrix<float> half = linear.forward(x);
+  EXPECT_LT(10 * linear.packed().bytes(), 6 * bytes);
+  EXPECT_NE(half, full);
+  EXPECT_LT((half - full).cwiseAbs().maxCoeff(), 64 * 0x1p-8);
+  linear.store_as(attn::WeightStorage::int8);
+  EXPECT_LT((linear.forward(x) - full).cwiseAbs().maxCoeff(), 64 * 0x1p-7);
+  EXPECT_LT(10 * linear.packed().bytes(), 4 * bytes);
+  linear.store_as(attn::WeightStorage::full);
+  EXPECT_EQ(linear.forward(x), full);
+}
+
 TEST(Linear, RejectsDimensionsThatAreNotPositive) {
   EXPECT_EQ(attn_test::error_text<attn::ShapeError>([] { attn::Linear<float>({.in_dim = 0, .out_dim = 3}); }),
             "attn: Linear: in_dim 0 and out_dim 3 must be positive");

@@ -142,6 +142,55 @@ TEST(LinearIntoOf16Bits, RoundsTheFloatResultOnce) {
                 std::abs(expected.data()[i]) * 0x1p-11 + 1e-5);
 }
 
+/// f(tokens, out, in) over sizes that fill blocks and leave rests, one and several runs of inputs.
+template <class F>
+void for_each_size(F f) {
+  for (const Index tokens : {1, 2, 5, 8, 97})
+    for (const Index out : {1, 7, 24, 50})
+      for (const Index in : {1, 30, 600}) f(tokens, out, in);
+}
+
+TEST(LinearIntoOfPackedStorage, WeightsThatBfloat16HoldsGiveTheBitsOfFloats) {
+  for_each_size([](Index tokens, Index out, Index in) {
+    attn::Tensor<float, 2> weight({out, in}), y({tokens, out}), expected({tokens, out});
+    attn::copy(read(random_tensor<Eigen::bfloat16, 2>({out, in}, 1)), weight.view());
+    const auto x = random_tensor<float, 2>({tokens, in}, 2),
+               residual = random_tensor<float, 2>({tokens, out}, 3);
+    const auto bias = random_tensor<float, 1>({out}, 4);
+    const attn::LinearOptions options{.activation = attn::Activation::relu};
+    attn::linear_into(read(x), attn::pack_linear(read(weight), read(bias)), expected.view(), options,
+                      read(residual));
+    const auto packed = attn::pack_linear(read(weight), read(bias), attn::WeightStorage::bfloat16);
+    attn::linear_into(read(x), packed, y.view(), options, read(residual));
+    EXPECT_TRUE(same_bits(y, expected));
+  });
+}
+
+TEST(LinearIntoOfPackedStorage, EightBitWeightsAreWithinHalfTheirScale) {
+  for_each_size([](Index tokens, Index out, Index in) {
+    auto weight = random_tensor<float, 2>({out, in}, 1);
+    std::fill_n(weight.data(), in, 0.0F);  // a feature without weights
+    const auto x = random_tensor<float, 2>({tokens, in}, 2),
+               residual = random_tensor<float, 2>({tokens, out}, 3);
+    const auto bias = random_tensor<float, 1>({out}, 4);
+    attn::Tensor<float, 2> y({tokens, out}), expected({tokens, out});
+    attn::linear_into(read(x), attn::pack_linear(read(weight), read(bias)), expected.view(), {},
+                      read(residual));
+    const auto packed = attn::pack_linear(read(weight), read(bias), attn::WeightStorage::int8);
+    attn::linear_into(read(x), packed, y.view(), {}, read(residual));
+    for (Index t = 0; t < tokens; ++t)
+      for (Index o = 0; o < out; ++o) {
+        float largest = 0, bound = 1e-5F;
+        for (Index i = 0; i < in; ++i) largest = std::max(largest, std::abs(weight(o, i)));
+        for (Index i = 0; i < in; ++i) bound += std::abs(x(t, i)) * largest / 127 * 0.501F;
+        ASSERT_NEAR(y(t, o), expected(t, o), bound);
+        if (o == 0) {
+          ASSERT_EQ(y(t, o), bias(o) + residual(t, o));
+        }
+      }
+  });
+}
+
 TEST(LinearIntoErrors, NameBothSides) {
   const attn::Tensor<float, 2> weight({4, 6});
   const attn::Tensor<float, 1> bias({5});

@@ -52,11 +52,18 @@ struct RegisterBlock {
                           ATTN_LAMBDA_INLINE { kernels::store(to + j * row_stride + m * width, c[j][m]); });
     });
   }
+  ATTN_ALWAYS_INLINE void multiply(const T* factors) {
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      unroll<Packets>([&](auto m)
+                          ATTN_LAMBDA_INLINE { c[j][m] = mul(c[j][m], kernels::load(factors + m * width)); });
+    });
+  }
   /// One term of the sum: A is `Packets` packets at a, B the scalars b[0], b[b_stride], ...
-  ATTN_ALWAYS_INLINE void step(const T* a, const T* b, Index b_stride) {
+  template <class S>
+  ATTN_ALWAYS_INLINE void step(const S* a, const T* b, Index b_stride) {
     Packet<T> lanes[as_size(Packets)];
     unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
-      lanes[m] = kernels::load(a + m * width);
+      lanes[m] = load_as<T>(a + m * width);
       ATTN_OPAQUE(
           lanes[m]);  // or g++ folds the load into every multiply-add, and the load ports become the limit
     });

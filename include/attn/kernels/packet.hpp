@@ -37,14 +37,14 @@ inline constexpr bool has_fma = false;
 
 namespace detail {
 template <class F, int... Steps>
-ATTN_ALWAYS_INLINE void unroll_sequence(F& f, std::integer_sequence<int, Steps...>) {
+ATTN_ALWAYS_INLINE constexpr void unroll_sequence(F& f, std::integer_sequence<int, Steps...>) {
   (f(std::integral_constant<int, Steps>{}), ...);
 }
 }  // namespace detail
 
 /// f(0), f(1), ... f(N - 1) with compile-time arguments, unrolled.
 template <int N, class F>
-ATTN_ALWAYS_INLINE void unroll(F f) {
+ATTN_ALWAYS_INLINE constexpr void unroll(F f) {
   detail::unroll_sequence(f, std::make_integer_sequence<int, N>{});
 }
 

@@ -6,10 +6,8 @@
 // to `depth` inputs go into one pass over the outputs.
 #pragma once
 #include <algorithm>
-#include <vector>
 
-#include "attn/core/tensor.hpp"
-#include "attn/kernels/micro.hpp"
+#include "attn/kernels/packed_weight.hpp"
 #include "attn/kernels/rows.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -20,48 +18,6 @@ template <class A>
 struct ProjectionShape : BlockShape<A> {
   static constexpr Index depth = 512;
   static constexpr Index tokens = 96;
-};
-
-/// W^T in panels, with the bias: features beyond `out` are zero.
-template <class A>
-class PackedWeight {
- public:
-  static constexpr Index lanes = BlockShape<A>::lanes;
-
-  PackedWeight() = default;
-  /// weight [out, in]; bias [out] or empty.
-  template <class E>
-  PackedWeight(const TensorView<const E, 2>& weight, const TensorView<const E, 1>& bias)
-      : out_(weight.extent(0)),
-        in_(weight.extent(1)),
-        panels_({panel_count(), in_, lanes}),
-        bias_({panel_count() * lanes}) {
-    for (Index o = 0; o < out_; ++o) {
-      A* const feature = panels_.data() + o / lanes * in_ * lanes + o % lanes;
-      for (Index i = 0; i < in_; ++i) feature[i * lanes] = static_cast<A>(weight(o, i));
-      if (bias.extent(0) > 0) bias_(o) = static_cast<A>(bias(o));
-    }
-  }
-
-  Index out() const { return out_; }
-  Index in() const { return in_; }
-  Index panel_count() const { return (out_ + lanes - 1) / lanes; }
-  /// [in][lanes] of one panel, from input `first` on.
-  const A* panel(Index index, Index first) const { return panels_.data() + (index * in_ + first) * lanes; }
-  const A* bias(Index panel) const { return bias_.data() + panel * lanes; }
-
- private:
-  Index out_ = 0, in_ = 0;
-  Tensor<A, 3> panels_;
-  Tensor<A, 1> bias_;
-};
-
-/// Rows of contiguous elements, `stride` apart.
-template <class T>
-struct Rows {
-  T* data = nullptr;
-  Index stride = 0;
-  T* row(Index i) const { return data + i * stride; }
 };
 
 /// One product y = x W^T + bias (+ residual), then the epilogue; checked by the caller. Rows of y, x and
@@ -75,39 +31,6 @@ struct ProjectionArguments {
   const PackedWeight<A>* weight = nullptr;
   RunFunction<A> epilogue = nullptr;  ///< what happens to finished outputs, in place; null: nothing
 };
-
-/// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice
-/// of inputs starts at the bias, and the residual where there is one; later ones at y.
-///
-/// The sum is taken in runs of `run` inputs, each from zero: a rounding error then grows with the length of a
-/// run and the number of runs, not with the number of inputs.
-template <class A, int Packets, int Tokens>
-ATTN_NOINLINE void project_block(Index depth, const A* ATTN_RESTRICT panel, const A* ATTN_RESTRICT x,
-                                 Index x_stride, const A* bias, Rows<const A> start, A* y, Index y_stride) {
-  constexpr int width = packet_width<A>;
-  constexpr Index run = 256;
-  const bool starts_at_y = bias == nullptr;
-  RegisterBlock<A, Packets, Tokens> block;
-  Index i = 0;
-  do {
-    const bool first = i == 0;
-    Packet<A> initial[as_size(Packets)];
-    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
-      initial[m] = first && !starts_at_y ? load(bias + m * width) : broadcast(A(0));
-    });
-    block.fill(initial);
-    for (const Index end = std::min(depth, i + run); i < end; ++i) {
-      block.step(panel, x, x_stride);
-      panel += BlockShape<A>::lanes;
-      ++x;
-    }
-    if (!first || starts_at_y)
-      block.add(y, y_stride);
-    else if (start.data != nullptr)
-      block.add(start.data, start.stride);
-    block.store(y, y_stride);
-  } while (i < depth);
-}
 
 /// The tasks of one product, cut by shape alone.
 template <class A>
@@ -155,14 +78,12 @@ class Projection {
       y = to_scratch(first > 0 ? Rows<const A>{y.data, y.stride} : residual, tokens.size(), count, scratch);
       if (residual.data != nullptr) residual = {y.data, y.stride};
     }
-    const A* const weights = weight_.panel(panel, first);
-    const A* const bias = first == 0 ? weight_.bias(panel) : nullptr;
+    const PanelSlice<A> slice = weight_.slice(panel, first);
     const A* const x = x_.x.row(tokens.begin) + first;
     with_constant<Shape::packets>(packets, [&](auto p) ATTN_LAMBDA_INLINE {
       for_blocks<Shape::broadcasts>(tokens.size(), [&](Index t, auto n) ATTN_LAMBDA_INLINE {
         const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
-        project_block<A, p, n>(depth, weights, x + t * x_.x.stride, x_.x.stride, bias, start, y.row(t),
-                               y.stride);
+        weight_.project(p, n)(depth, slice, x + t * x_.x.stride, x_.x.stride, start, y.row(t), y.stride);
       });
     });
     const bool last = first + depth >= weight_.in() && x_.epilogue != nullptr;

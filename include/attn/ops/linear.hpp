@@ -13,18 +13,31 @@ struct LinearOptions {
   Activation activation = Activation::identity;  ///< applied last
 };
 
-/// A weight [out, in] and a bias [out] in the order of the kernel (kernels/projection.hpp), in the type that
-/// T accumulates in. A value: holds copies, does not follow the originals.
+/// What a packed weight holds; sums run in the accumulator type all the same.
+enum class WeightStorage {
+  full,      ///< the element type of the weight
+  bfloat16,  ///< half the memory of float, and half the time where a product reads it for few rows
+  int8,      ///< 8-bit integers with a scale per output: a quarter of both
+};
+
+/// A weight [out, in] and a bias [out] in the order of the kernel (kernels/packed_weight.hpp). A value: holds
+/// copies, does not follow the originals.
 template <Element T>
 using PackedLinear = kernels::PackedWeight<Accumulator<T>>;
 
-/// Packs a weight [out, in] and a bias [out], or no bias: an empty view.
+/// Packs a weight [out, in] and a bias [out], or no bias: an empty view. An 8-bit weight is within half a scale
+/// of the given one, where the scale is the largest weight of its output over 127; weights of double stay so.
 /// @throws ShapeError if the bias does not fit.
 template <Element T>
-PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias = {}) {
+PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias = {},
+                            WeightStorage storage = WeightStorage::full) {
   check(bias.extent(0) == 0 || bias.extent(0) == weight.extent(0), "pack_linear: bias ", bias,
         " does not fit weight ", weight);
-  return PackedLinear<T>(weight, bias);
+  if constexpr (!std::is_same_v<T, double>) {
+    if (storage == WeightStorage::bfloat16) return {std::type_identity<Eigen::bfloat16>{}, weight, bias};
+    if (storage == WeightStorage::int8) return {std::type_identity<std::int8_t>{}, weight, bias};
+  }
+  return {std::type_identity<T>{}, weight, bias};
 }
 
 namespace detail {

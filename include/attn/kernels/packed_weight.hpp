@@ -1,0 +1,169 @@
+// attn/kernels/packed_weight.hpp - PackedWeight: W^T in the order that projections read it, stored in any type; and
+// the register block that multiplies by it.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "attn/core/tensor.hpp"
+#include "attn/kernels/micro.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// Rows of contiguous elements, `stride` apart.
+template <class T>
+struct Rows {
+  T* data = nullptr;
+  Index stride = 0;
+  T* row(Index i) const { return data + i * stride; }
+};
+
+/// Some inputs of one panel, [input][lanes] of a type that only the function knows which takes them.
+template <class A>
+struct PanelSlice {
+  const std::byte* weights;
+  const A* bias;    ///< [lanes]; null where the slice is not the first
+  const A* scales;  ///< [lanes], of 8-bit weights: a weight is scale * integer
+};
+
+/// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice
+/// of inputs starts at the bias, and the residual where there is one; later ones at y.
+///
+/// The sum is taken in runs of `run` inputs, each from zero: a rounding error then grows with the length of a
+/// run and the number of runs, not with the number of inputs.
+template <class A, class S, int Packets, int Tokens>
+ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const A* ATTN_RESTRICT x,
+                                 Index x_stride, const Rows<const A>& start, A* y, Index y_stride) {
+  constexpr int width = packet_width<A>;
+  constexpr Index run = 256;
+  constexpr bool scaled = std::is_same_v<S, std::int8_t>;
+  const bool starts_at_y = slice.bias == nullptr;
+  const S* ATTN_RESTRICT panel = reinterpret_cast<const S*>(slice.weights);
+  RegisterBlock<A, Packets, Tokens> block;
+  Index i = 0;
+  do {
+    const bool first = i == 0;
+    const bool starts_at_bias = first && !starts_at_y;
+    Packet<A> initial[as_size(Packets)];
+    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+      initial[m] = starts_at_bias && !scaled ? load(slice.bias + m * width) : broadcast(A(0));
+    });
+    block.fill(initial);
+    for (const Index end = std::min(depth, i + run); i < end; ++i) {
+      block.step(panel, x, x_stride);
+      panel += BlockShape<A>::lanes;
+      ++x;
+    }
+    if constexpr (scaled) {
+      block.multiply(slice.scales);
+      if (starts_at_bias) block.add(slice.bias, 0);
+    }
+    if (!first || starts_at_y)
+      block.add(y, y_stride);
+    else if (start.data != nullptr)
+      block.add(start.data, start.stride);
+    block.store(y, y_stride);
+  } while (i < depth);
+}
+
+template <class A>
+using ProjectBlock = void (*)(Index depth, const PanelSlice<A>& slice, const A* x, Index x_stride,
+                              const Rows<const A>& start, A* y, Index y_stride);
+
+/// The blocks for weights of one storage type, [packets - 1][log2 of the tokens].
+template <class A>
+struct ProjectBlocks {
+  static constexpr int sizes = std::bit_width(static_cast<unsigned>(BlockShape<A>::broadcasts));
+  ProjectBlock<A> block[as_size(BlockShape<A>::packets)][as_size(sizes)];
+};
+
+template <class A, class S>
+const ProjectBlocks<A>& project_blocks() {
+  static constexpr ProjectBlocks<A> blocks = [] {
+    ProjectBlocks<A> all{};
+    unroll<BlockShape<A>::packets>([&](auto p) {
+      unroll<ProjectBlocks<A>::sizes>([&](auto n) { all.block[p][n] = project_block<A, S, p + 1, 1 << n>; });
+    });
+    return all;
+  }();
+  return blocks;
+}
+
+/// W^T in panels of S, with the bias: features beyond `out` are zero. 8-bit weights are scale * integer with a
+/// scale per feature, its largest weight over 127 (rounded to nearest).
+template <class A>
+class PackedWeight {
+ public:
+  static constexpr Index lanes = BlockShape<A>::lanes;
+
+  PackedWeight() = default;
+  /// weight [out, in]; bias [out] or empty; S: what the panels hold.
+  template <class S, class E>
+  PackedWeight(std::type_identity<S>, const TensorView<const E, 2>& weight,
+               const TensorView<const E, 1>& bias)
+      : out_(weight.extent(0)),
+        in_(weight.extent(1)),
+        element_size_(static_cast<Index>(sizeof(S))),
+        panels_(as_size(panel_count() * in_ * lanes * element_size_)),
+        bias_({panel_count() * lanes}),
+        scales_({std::is_same_v<S, std::int8_t> ? panel_count() * lanes : 0}),
+        blocks_(&project_blocks<A, S>()) {
+    for (Index o = 0; o < out_; ++o) {
+      if (bias.extent(0) > 0) bias_(o) = static_cast<A>(bias(o));
+      S* const feature = reinterpret_cast<S*>(panels_.data()) + o / lanes * in_ * lanes + o % lanes;
+      if constexpr (std::is_same_v<S, std::int8_t>) {
+        const A scale = scale_of(weight, o);
+        scales_(o) = scale;
+        for (Index i = 0; i < in_ && scale != A(0); ++i)
+          feature[i * lanes] = static_cast<S>(std::lrint(static_cast<A>(weight(o, i)) / scale));
+      } else {
+        for (Index i = 0; i < in_; ++i) feature[i * lanes] = static_cast<S>(static_cast<A>(weight(o, i)));
+      }
+    }
+  }
+
+  Index out() const { return out_; }
+  Index in() const { return in_; }
+  Index panel_count() const { return (out_ + lanes - 1) / lanes; }
+  /// Bytes that one product reads.
+  Index bytes() const {
+    return static_cast<Index>(panels_.size()) +
+           (bias_.size() + scales_.size()) * static_cast<Index>(sizeof(A));
+  }
+  /// A panel from input `first` on.
+  PanelSlice<A> slice(Index panel, Index first) const {
+    return {panels_.data() + (panel * in_ + first) * lanes * element_size_,
+            first == 0 ? bias_.data() + panel * lanes : nullptr,
+            scales_.size() == 0 ? nullptr : scales_.data() + panel * lanes};
+  }
+  /// The block for so many packets of features and so many tokens, a power of two.
+  ProjectBlock<A> project(int packets, int tokens) const {
+    return blocks_->block[packets - 1][std::countr_zero(static_cast<unsigned>(tokens))];
+  }
+
+ private:
+  template <class E>
+  static A scale_of(const TensorView<const E, 2>& weight, Index feature) {
+    A largest = 0;
+    for (Index i = 0; i < weight.extent(1); ++i)
+      largest = std::max(largest, std::abs(static_cast<A>(weight(feature, i))));
+    return largest / 127;
+  }
+
+  Index out_ = 0, in_ = 0, element_size_ = 0;
+  std::vector<std::byte, attn::detail::CacheLineAllocator<std::byte>> panels_;
+  Tensor<A, 1> bias_, scales_;
+  const ProjectBlocks<A>* blocks_ = nullptr;
+};
+
+#ifdef ATTN_INSTANTIATE
+ATTN_INSTANTIATE const ProjectBlocks<float>& project_blocks<float, float>();
+ATTN_INSTANTIATE const ProjectBlocks<float>& project_blocks<float, Eigen::half>();
+ATTN_INSTANTIATE const ProjectBlocks<float>& project_blocks<float, Eigen::bfloat16>();
+ATTN_INSTANTIATE const ProjectBlocks<float>& project_blocks<float, std::int8_t>();
+ATTN_INSTANTIATE const ProjectBlocks<double>& project_blocks<double, double>();
+#endif
+
+}  // namespace kernels
+ATTN_NAMESPACE_END
