@@ -73,6 +73,16 @@ class CausalLM {
   CausalLMModules<T>& modules() { return modules_; }
   const CausalLMModules<T>& modules() const { return modules_; }
 
+  /// What the matrices are kept as for the products, those of the blocks and of the logits
+  /// (Linear::store_as). The weights themselves, and embeddings, stay as they are. Needs the model alone.
+  void store_weights_as(WeightStorage storage) {
+    modules_.for_each_linear([&](Linear<T>& linear) { linear.store_as(storage); });
+  }
+  /// Does now what the first call would do: brings all matrices into the order of the kernel.
+  void pack() {
+    modules_.for_each_linear([](const Linear<T>& linear) { linear.pack(); });
+  }
+
   /// An empty cache for this model; `config` says batch, max_len and policy, and the heads are filled in.
   template <class Storage = Scalar>
   Cache<Storage> make_cache(KVCacheConfig config) const {

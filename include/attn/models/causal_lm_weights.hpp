@@ -33,6 +33,20 @@ struct CausalLMModules {
   const Parameter<T, 2>& table() const { return embedding ? embedding : head.weight(); }
   Parameter<T, 2>& table() { return embedding ? embedding : head.weight(); }
 
+  /// f(linear) for every matrix of the blocks and that of the logits.
+  template <class F>
+  void for_each_linear(F f) {
+    for (DecoderBlock<T>& block : blocks) {
+      MultiHeadAttention<T>& attention = block.attention();
+      FeedForward<T>& network = block.feed_forward();
+      for (Linear<T>* linear :
+           {&attention.q_proj(), &attention.k_proj(), &attention.v_proj(), &attention.out_proj(),
+            &network.gate_proj(), &network.up_proj(), &network.down_proj()})
+        if (linear->weight()) f(*linear);
+    }
+    f(head);
+  }
+
   template <class Self, class F>
   static void visit_members(Self& self, F&& f) {
     f("embedding", self.embedding);
