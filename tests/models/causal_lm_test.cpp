@@ -201,4 +201,35 @@ TEST_P(CausalLMOf, ComputesInFloatWithWeightsOf16Bits) {
   with(std::type_identity<Eigen::bfloat16>{});
 }
 
+/// The weights of each output, rounded to what WeightStorage keeps of them.
+void round_weights(attn::Linear<float>& linear, attn::WeightStorage storage) {
+  linear.weight().edit([&](const attn::TensorView<float, 2>& weight) {
+    for (Index o = 0; o < weight.extent(0); ++o) {
+      float largest = 0;
+      for (Index i = 0; i < weight.extent(1); ++i) largest = std::max(largest, std::abs(weight(o, i)));
+      for (Index i = 0; i < weight.extent(1); ++i) {
+        float& w = weight(o, i);
+        w = storage == attn::WeightStorage::int8 ? largest / 127 * std::round(w / (largest / 127))
+                                                 : static_cast<float>(static_cast<Eigen::bfloat16>(w));
+      }
+    }
+  });
+}
+
+TEST_P(CausalLMOf, ComputesInFloatWithWeightsThatAreStoredInFewerBits) {
+  if (GetParam().config.tied_embeddings)
+    GTEST_SKIP() << "rounding the logits' matrix would round the embeddings";
+  const Ids ids = make_ids(2, 8);
+  const auto exact = model.forward(ids);
+  for (const auto storage : {attn::WeightStorage::bfloat16, attn::WeightStorage::int8}) {
+    attn::CausalLM<float> rounded = GetParam().model<float>();
+    rounded.modules().for_each_linear([&](attn::Linear<float>& linear) { round_weights(linear, storage); });
+    model.store_weights_as(storage);
+    model.pack();
+    const auto stored = model.forward(ids);
+    EXPECT_LT(attn_test::distance(stored, rounded.forward(ids)), 2e-5);
+    EXPECT_GT(attn_test::distance(stored, exact), 1e-4);
+  }
+}
+
 }  // namespace

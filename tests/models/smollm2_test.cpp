@@ -8,6 +8,7 @@
 #include "attn/core/thread_pool.hpp"
 #include "attn/io/safetensors.hpp"
 #include "attn/models/causal_lm.hpp"
+#include "examples/smollm2.hpp"
 #include "support/attention.hpp"
 
 namespace {
@@ -22,11 +23,11 @@ class SmolLM2 : public testing::Test {
  protected:
   static void TearDownTestSuite() { model.reset(); }
   void SetUp() override {
-    const std::filesystem::path weights = ATTN_TEST_SOURCE_DIR "/models/smollm2",
-                                goldens = ATTN_TEST_SHARED_DIR "/models/smollm2_golden.safetensors";
-    for (const auto& file : {weights / "model.safetensors", goldens})
-      if (!std::filesystem::exists(file)) GTEST_SKIP() << "no " << file;
-    if (!model) model = std::make_unique<attn::CausalLM<float>>(attn::CausalLM<float>::load(weights));
+    const auto directory = attn_test::smollm2_directory();
+    const std::filesystem::path goldens = ATTN_TEST_SHARED_DIR "/models/smollm2_golden.safetensors";
+    if (!directory) GTEST_SKIP() << "no model; see tools/fetch_smollm2.py";
+    if (!std::filesystem::exists(goldens)) GTEST_SKIP() << "no " << goldens;
+    if (!model) model = std::make_unique<attn::CausalLM<float>>(attn::CausalLM<float>::load(*directory));
     golden = attn::open_safetensors(goldens).weights;
   }
 
