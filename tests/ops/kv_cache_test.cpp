@@ -766,18 +766,22 @@ TEST(CacheIntegers, AreOffByHalfAScaleAtMost) {
     }
 }
 
-TEST(CacheIntegers, ElementsHalfwayBetweenTwoStepsAreOffByHalfAScale) {
-  std::vector<float> row{127};
-  for (int i = -126; i < 127; ++i) {
-    const float halfway = static_cast<float>(i) + 0.5F;
-    row.push_back(halfway);
-    row.push_back(std::nextafter(halfway, 200.0F));
-    row.push_back(std::nextafter(halfway, -200.0F));
+// Rounding of the quotient to float would take some of these to the farther integer.
+TEST(CacheIntegers, ElementsNextToHalfwayBetweenTwoStepsGoToTheNearerOne) {
+  for (const float largest : {127.0F, 1.0F, 3.3F, 0.77F, 1e5F, 1e-5F}) {
+    std::vector<float> row{largest};
+    const double step = static_cast<double>(largest / 127);
+    for (int i = -127; i < 127; ++i) {
+      const auto halfway = static_cast<float>((i + 0.5) * step);
+      row.push_back(halfway);
+      row.push_back(std::nextafter(halfway, largest));
+      row.push_back(std::nextafter(halfway, -largest));
+    }
+    const auto [back, scale] = through_int8(row);
+    EXPECT_EQ(scale, step);
+    for (std::size_t i = 0; i < row.size(); ++i)
+      EXPECT_LE(std::abs(back[i] - static_cast<double>(row[i])), scale / 2) << row[i];
   }
-  const auto [back, scale] = through_int8(row);
-  EXPECT_EQ(scale, 1);
-  for (std::size_t i = 0; i < row.size(); ++i)
-    EXPECT_LE(std::abs(back[i] - static_cast<double>(row[i])), 0.5);
 }
 
 TEST(CacheIntegers, ARowThatIntegersCannotHoldReadsAsNaN) {
