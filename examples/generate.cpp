@@ -76,7 +76,7 @@ void add_options(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_flag("--ignore-end", o.ignore_end, "Go on where the model would end the text");
   app.add_option("--weights", o.weights, "What weights are stored as")
-      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
       ->capture_default_str();
   app.add_option("--cache", o.cache, "What keys and values are stored as")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
@@ -129,7 +129,8 @@ std::vector<Index> prompt_ids(const Options& o, const Bpe& tokenizer, const attn
   return ids;
 }
 
-/// Appends a prompt in pieces, between which Ctrl-C is heard and which bound the memory that a long one takes.
+/// Appends a prompt in pieces, between which Ctrl-C is heard and which bound the memory that a long one
+/// takes.
 std::span<const float> append_prompt(Decoder& decoder, std::span<const Index> ids) {
   constexpr std::size_t piece = 512;
   std::span<const float> logits;

@@ -23,15 +23,15 @@ class Decoder {
  public:
   virtual ~Decoder() = default;
 
-  /// Appends ids; returns the logits behind the last, [vocab_size], valid until the next call. After the first calls
-  /// nothing is allocated.
+  /// Appends ids; returns the logits behind the last, [vocab_size], valid until the next call. After the
+  /// first calls nothing is allocated.
   virtual std::span<const float> append(std::span<const Index> ids) = 0;
   /// Forgets all ids.
   virtual void reset() = 0;
   virtual Index length() const = 0;
   /// Ids there is room for.
   virtual Index max_len() const = 0;
-  /// Bytes of all weights that a token needs: of a table of embeddings that is not also the last layer, one row.
+  /// Bytes of all matrices that a token is multiplied with.
   virtual std::size_t weight_bytes() const = 0;
   /// Bytes of the cache as it was made, for all tokens that there is room for.
   virtual std::size_t cache_bytes() const = 0;

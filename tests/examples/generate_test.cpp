@@ -88,7 +88,7 @@ TEST_F(Generate, DrawsTheSameTextFromTheSameSeed) {
 }
 
 TEST_F(Generate, StoresWeightsAndCacheAsAsked) {
-  for (const std::string weights : {"f32", "bf16"})
+  for (const std::string weights : {"f32", "bf16", "int8"})
     for (const std::string cache : {"f32", "f16", "bf16", "int8"})
       EXPECT_NE(text({"--weights", weights, "--cache", cache}), "") << weights << " " << cache;
 }
