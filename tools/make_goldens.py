@@ -6,9 +6,9 @@ it, computed by PyTorch in float64 from inputs that float32 (float16, bfloat16) 
     python tools/make_goldens.py [DIR]
 
 Results come from PyTorch's (and transformers') own functions and modules where there is one, and from the formula,
-written out below in float64, where there is none; where there are both, they must agree. A file holds the cases of one group; a case's tensors
-have its name in front: CASE/in.* inputs, CASE/w.* weights under PyTorch's names, CASE/out.* right outputs. Its kind and
-attributes are in the manifest. Each case has a seed of its own, made of its name.
+written out below in float64, where there is none; where there are both, they must agree. A file holds the cases of one
+group; a case's tensors have its name in front: CASE/in.* inputs, CASE/w.* weights under PyTorch's names, CASE/out.*
+right outputs. Its kind and attributes are in the manifest. Each case has a seed of its own, made of its name.
 """
 import argparse
 import itertools
@@ -20,7 +20,7 @@ import zlib
 import safetensors.torch
 import torch
 import torch.nn.functional as F
-from transformers import LlamaConfig
+from transformers import BartConfig, BartForConditionalGeneration, LlamaConfig, T5Config, T5ForConditionalGeneration
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gptj.modeling_gptj import rotate_every_two
 from transformers.models.llama.modeling_llama import rotate_half
@@ -447,11 +447,15 @@ def operators(goldens):
 
 # ---- Rotary embeddings: frequencies and rotations by functions of transformers ----
 
+def in_float64():
+    """For functions of transformers that compute in float32 whatever they are given."""
+    return unittest.mock.patch.multiple(torch, float=torch.float64, float32=torch.float64)
+
+
 def rope_frequencies(dim, theta, scaling, **sizes):
-    """In float64, although the functions ask for float32."""
     config = LlamaConfig(hidden_size=dim, num_attention_heads=1, head_dim=dim,
                          rope_parameters={"rope_theta": theta} | scaling, **sizes)
-    with unittest.mock.patch.multiple(torch, float=torch.float64, float32=torch.float64):
+    with in_float64():
         return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, torch.device("cpu"), scaling.get("len"))
 
 
@@ -496,6 +500,64 @@ def rope(goldens):
     add("llama3_wide", dim=32, rotary_dim=32, scaling=llama3 | {"low_freq_factor": 0.5, "high_freq_factor": 16.0})
 
 
+# ---- Sequence-to-sequence models of transformers ----
+
+def encoder_decoders(goldens):
+    def add(name, model, seed, padding=False):
+        draw = Draw(f"seq2seq_{seed}{name}")
+        is_untied = model.config.to_dict().get("scale_decoder_outputs") is False
+        if is_untied:  # as in checkpoints of T5 1.1; transformers makes a tied module of it all the same
+            model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
+        model = draw.fill(model)
+        with torch.no_grad():  # tied embeddings alone would have a model repeat its last token
+            for key, weight in model.named_parameters():
+                weight *= 8 if "embed_positions" in key else 16 if "relative" in key else 1
+        ids, targets = draw.whole(3, 7, below=16) + 4, draw.whole(3, 4, below=16) + 4
+        mask = torch.ones_like(ids)
+        if padding:
+            mask[0, 4:], mask[2, 1:] = 0, 0
+        ids = ids.masked_fill(mask == 0, model.config.pad_token_id)
+        with in_float64():
+            out = model(input_ids=ids, attention_mask=mask, decoder_input_ids=targets)
+
+        def greedy():
+            options = {"num_beams": 1, "do_sample": False, "max_new_tokens": 10, "use_cache": False,
+                       "forced_eos_token_id": None, "eos_token_id": model.config.eos_token_id,
+                       "pad_token_id": model.config.pad_token_id}
+            with in_float64():
+                return model.generate(input_ids=ids, attention_mask=mask, **options)[:, 1:]
+
+        model.config.eos_token_id = int(greedy()[0, 3])  # a target that ends, and perhaps some that do not
+        tokens = greedy()
+        whole = model.config.to_dict()
+        config = {key: whole[key] for key in configs[whole["model_type"]]}
+        shared = ["embed_tokens.weight", "final_logits_bias"] + ["lm_head.weight"] * (not is_untied)
+        weights = {key: value for key, value in weights_of(model).items() if not key.endswith(tuple(shared))}
+        goldens.add("encoder_decoder", "seq2seq_" + name, "transformers:" + type(model).__name__, config,
+                    {"ids": ids, "decoder_ids": targets, "attention_mask": mask if padding else None},
+                    {"main": out.logits, "greedy": tokens}, weights)
+
+    tokens = ["model_type", "vocab_size", "pad_token_id", "eos_token_id", "decoder_start_token_id",
+              "tie_word_embeddings"]
+    configs = {
+        "t5": tokens + ["d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers", "num_heads", "feed_forward_proj",
+                        "relative_attention_num_buckets", "relative_attention_max_distance", "layer_norm_epsilon",
+                        "scale_decoder_outputs"],
+        "bart": tokens + ["d_model", "max_position_embeddings", "activation_function", "scale_embedding"] + [
+            f"{stack}_{what}" for stack in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")]}
+    t5 = {"vocab_size": 20, "d_model": 12, "d_kv": 4, "d_ff": 16, "num_heads": 2, "relative_attention_num_buckets": 8,
+          "relative_attention_max_distance": 9, "dropout_rate": 0.0, "decoder_start_token_id": 0}
+    add("t5", T5ForConditionalGeneration(T5Config(num_layers=1, num_decoder_layers=2, **t5)), "d")
+    add("t5_gated_untied", T5ForConditionalGeneration(
+        T5Config(num_layers=2, num_decoder_layers=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False, **t5)),
+        "d", padding=True)
+    bart = {"vocab_size": 20, "d_model": 12, "encoder_ffn_dim": 16, "decoder_ffn_dim": 20, "encoder_attention_heads": 2,
+            "decoder_attention_heads": 3, "max_position_embeddings": 12}
+    add("bart", BartForConditionalGeneration(BartConfig(encoder_layers=2, decoder_layers=1, **bart)), "b", padding=True)
+    add("bart_scaled", BartForConditionalGeneration(
+        BartConfig(encoder_layers=1, decoder_layers=2, scale_embedding=True, activation_function="relu", **bart)), "b")
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("out", nargs="?", type=pathlib.Path, metavar="DIR",
@@ -503,7 +565,8 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     goldens = Goldens(options.parse_args().out)
-    for group in (sdpa, masks, multi_head_attention, transformer_layers, transformers, operators, rope):
+    for group in (sdpa, masks, multi_head_attention, transformer_layers, transformers, operators, rope,
+                  encoder_decoders):
         group(goldens)
     goldens.write()
     size = sum(file.stat().st_size for file in goldens.folder.glob("*.safetensors"))

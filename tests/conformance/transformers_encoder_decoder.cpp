@@ -1,239 +1,129 @@
-// Hugging Face's encoder-decoder models T5 and BART: their names mapped onto encoder and decoder layers.
-#include <cmath>
-
-#include "attn/masks/causal.hpp"
-#include "attn/masks/relative_bias.hpp"
-#include "attn/models/weight_reader.hpp"
-#include "attn/modules/transformer_decoder.hpp"
-#include "masks.hpp"
+// Hugging Face's encoder-decoder models T5 and BART: whole targets layer by layer, targets decoded with caches
+// in chunks of any length, and greedy tokens.
+#include "attn/models/encoder_decoder.hpp"
 #include "registry.hpp"
+#include "tensors.hpp"
 
 namespace attn_conformance {
 namespace {
 
-using attn::WeightReader;
+using Ids = Eigen::Matrix<Index, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// Rows of a table [vocab_size, dim] for ids [batch, len], plus rows of a table of positions if there is one.
 template <class T>
-Tensor<T, 3> embed(const StoredTensor& ids, const Tensor<T, 2>& table,
-                   const Tensor<T, 2>* positions = nullptr, Index first_position = 0) {
-  const auto id = ids.view<std::int64_t, 2>();
-  Tensor<T, 3> x({id.extent(0), id.extent(1), table.extent(1)});
-  for (Index b = 0; b < x.extent(0); ++b)
-    for (Index i = 0; i < x.extent(1); ++i)
-      for (Index d = 0; d < x.extent(2); ++d)
-        x(b, i, d) = table(id(b, i), d) + (positions ? (*positions)(first_position + i, d) : T(0));
-  return x;
-}
-
-/// The stacks of a model, run layer by layer so that all that the case knows can be compared.
-template <class T>
-struct EncoderDecoder {
-  attn::TransformerEncoder<T> encoder;
-  attn::TransformerDecoder<T> decoder;
-  attn::Linear<T> head;  ///< hidden states to logits
-
-  template <class M>
-  void encode(Tensor<T, 3>& x, const M& mask, Comparison& out) {
-    attn::Workspace workspace;
-    const attn::MultiHeadAttentionOptions options{.workspace = &workspace};
-    const Index heads = encoder.config().layer.num_heads, len = x.extent(1);
-    for (std::size_t i = 0; i < encoder.layers().size(); ++i) {
-      Tensor<T, 4> weights({x.extent(0), heads, len, len});
-      encoder.layers()[i].apply(x.view(), attn::AttendWithWeights<T, M>{mask, weights.view()}, options);
-      out.expect("encoder_attentions." + std::to_string(i), weights);
-    }
-    encoder.apply_final_norm(x.view(), options);
+class EncoderDecoderCase {
+ public:
+  explicit EncoderDecoderCase(const Case& c)
+      : case_(c),
+        model_(attn::encoder_decoder_config(c.config, c.name), c.tensors.under("w.")),
+        ids_(read_ids("in.ids")),
+        target_ids_(read_ids("in.decoder_ids")) {
+    lengths_.assign(attn::as_size(ids_.rows()), ids_.cols());
+    if (c.has("in.attention_mask")) lengths_ = prefix_lengths(c.at("in.attention_mask"));
   }
 
-  template <class M, class MemoryMask>
-  void decode(Tensor<T, 3>& x, const Tensor<T, 3>& memory, const M& mask, const MemoryMask& memory_mask,
-              Comparison& out) {
-    attn::Workspace workspace;
-    const attn::MultiHeadAttentionOptions options{.workspace = &workspace};
-    const Index heads = decoder.config().layer.num_heads, len = x.extent(1);
+  void run(Comparison& out) {
+    const Tensor<T, 3> memory = encode(out);
     out.note_deep_stack();
-    out.expect("hidden.0", x);
-    for (std::size_t i = 0; i < decoder.layers().size(); ++i) {
-      const std::string number = std::to_string(i);
-      Tensor<T, 4> own({x.extent(0), heads, len, len}), cross({x.extent(0), heads, len, memory.extent(1)});
-      decoder.layers()[i].apply(x.view(), memory.view(), attn::AttendWithWeights<T, M>{mask, own.view()},
-                                attn::AttendWithWeights<T, MemoryMask>{memory_mask, cross.view()}, options);
-      const bool is_last = i + 1 == decoder.layers().size();
-      if (is_last && decoder.norm().weight()) decoder.norm().forward_into(x, x);
-      out.expect("hidden." + std::to_string(i + 1), x);
-      out.expect("decoder_attentions." + number, own);
-      out.expect("cross_attentions." + number, cross);
-    }
-    out.expect("main", head.forward(x));
-  }
-};
-
-/// T5: pre-norm without biases, a shared relative bias, and scores that are not scaled.
-template <class T>
-class T5 {
- public:
-  explicit T5(const Case& c)
-      : case_(c), weights_(c.tensors, "w."), table_(c.at("w.shared.weight").get<T, 2>()) {
-    const attn::TransformerLayerConfig layer{.embed_dim = c.config.at("d_model"),
-                                             .num_heads = c.config.at("num_heads"),
-                                             .head_dim = c.config.at("d_kv"),
-                                             .feed_forward_dim = c.config.at("d_ff"),
-                                             .activation = attn::Activation::relu,
-                                             .norm = attn::NormPlacement::pre,
-                                             .norm_kind = attn::NormKind::rms,
-                                             .norm_eps = c.config.at("layer_norm_epsilon"),
-                                             .bias = false};
-    const auto stack = [&](const char* layers) {
-      return attn::TransformerConfig{layer, c.config.at(layers), attn::FinalNorm::present};
-    };
-    model_.encoder = attn::TransformerEncoder<T>(stack("num_layers"));
-    model_.decoder = attn::TransformerDecoder<T>(stack("num_decoder_layers"));
-    for (std::size_t i = 0; i < model_.encoder.layers().size(); ++i)
-      read_layer(i, model_.encoder.layers()[i]);
-    for (std::size_t i = 0; i < model_.decoder.layers().size(); ++i)
-      read_layer(i, model_.decoder.layers()[i]);
-    weights_.read("encoder.final_layer_norm", model_.encoder.norm());
-    weights_.read("decoder.final_layer_norm", model_.decoder.norm());
-    read_head();
-  }
-
-  void run(Comparison& out) {
-    Tensor<T, 3> memory = embed(case_.at("in.ids"), table_), x = embed(case_.at("in.decoder_ids"), table_);
-    model_.encode(memory, relative_bias("encoder", attn::RelativeDirection::bidirectional), out);
-    const auto bias = relative_bias("decoder", attn::RelativeDirection::causal);
-    model_.decode(x, memory, attn::Causal{} & bias, attn::NoMask{}, out);
+    decode(memory, out);
+    out.expect("main", model_.forward(ids_, target_ids_, {.lengths = lengths_}));
+    for (const Index chunk : {1, 2}) decode_in_chunks(chunk, out);
+    if (case_.has("out.greedy")) out.expect("greedy", greedy(case_.at("out.greedy").shape()[1]));
   }
 
  private:
-  auto relative_bias(const std::string& stack, attn::RelativeDirection direction) const {
-    const auto table =
-        case_.at("w." + stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight").get<T, 2>();
-    return attn::RelativeBias(table, {case_.config.at("relative_attention_num_buckets"),
-                                      case_.config.at("relative_attention_max_distance"), direction});
+  Ids read_ids(const char* name) const {
+    const auto stored = case_.tensors.template view<std::int64_t, 2>(name);
+    Ids ids(stored.extent(0), stored.extent(1));
+    attn::copy(stored, attn::as_view(ids));
+    return ids;
   }
-  void read_attention(const WeightReader& reader, attn::MultiHeadAttention<T>& attention) const {
-    reader.read("q", attention.q_proj());
-    reader.read("k", attention.k_proj());
-    reader.read("v", attention.v_proj());
-    reader.read("o", attention.out_proj());
-    const T unscale = static_cast<T>(std::sqrt(static_cast<double>(attention.config().head_dim)));
-    attention.q_proj().weight().edit([&](const TensorView<T, 2>& w) {
-      for (Index i = 0; i < w.size(); ++i) w.data()[i] *= unscale;
-    });
-  }
-  void read_feed_forward(const WeightReader& reader, attn::FeedForward<T>& network) const {
-    reader.read("DenseReluDense.wi", network.up_proj());
-    reader.read("DenseReluDense.wo", network.down_proj());
-  }
-  void read_layer(std::size_t number, attn::TransformerEncoderLayer<T>& layer) const {
-    const WeightReader reader = weights_.below("encoder.block." + std::to_string(number) + ".layer.");
-    read_attention(reader.below("0.SelfAttention."), layer.self_attention());
-    reader.read("0.layer_norm", layer.norm1());
-    read_feed_forward(reader.below("1."), layer.feed_forward());
-    reader.read("1.layer_norm", layer.norm2());
-  }
-  void read_layer(std::size_t number, attn::TransformerDecoderLayer<T>& layer) const {
-    const WeightReader reader = weights_.below("decoder.block." + std::to_string(number) + ".layer.");
-    read_attention(reader.below("0.SelfAttention."), layer.self_attention());
-    reader.read("0.layer_norm", layer.norm1());
-    read_attention(reader.below("1.EncDecAttention."), layer.cross_attention());
-    reader.read("1.layer_norm", layer.norm2());
-    read_feed_forward(reader.below("2."), layer.feed_forward());
-    reader.read("2.layer_norm", layer.norm3());
-  }
-  /// The embeddings, divided by the square root of their width.
-  void read_head() {
-    model_.head = attn::Linear<T>({table_.extent(1), table_.extent(0), false});
-    model_.head.weight().assign(table_);
-    const T factor = static_cast<T>(1 / std::sqrt(static_cast<double>(table_.extent(1))));
-    model_.head.weight().edit([&](const TensorView<T, 2>& w) {
-      for (Index i = 0; i < w.size(); ++i) w.data()[i] *= factor;
-    });
-  }
-
-  const Case& case_;
-  WeightReader weights_;
-  Tensor<T, 2> table_;
-  EncoderDecoder<T> model_;
-};
-
-/// BART: post-norm, learned positions that start at row 2 of their table.
-template <class T>
-class Bart {
- public:
-  explicit Bart(const Case& c)
-      : case_(c), weights_(c.tensors, "w.model."), table_(c.at("w.model.shared.weight").get<T, 2>()) {
-    const auto stack = [&](const std::string& name) {
-      const attn::TransformerLayerConfig layer{.embed_dim = c.config.at("d_model"),
-                                               .num_heads = c.config.at(name + "_attention_heads"),
-                                               .feed_forward_dim = c.config.at(name + "_ffn_dim"),
-                                               .activation = attn::Activation::gelu};
-      return attn::TransformerConfig{layer, c.config.at(name + "_layers")};
-    };
-    model_.encoder = attn::TransformerEncoder<T>(stack("encoder"));
-    model_.decoder = attn::TransformerDecoder<T>(stack("decoder"));
-    for (std::size_t i = 0; i < model_.encoder.layers().size(); ++i) {
-      auto& layer = model_.encoder.layers()[i];
-      const WeightReader reader = weights_.below("encoder.layers." + std::to_string(i) + ".");
-      read_common(reader, layer);
-      reader.read("final_layer_norm", layer.norm2());
-    }
-    for (std::size_t i = 0; i < model_.decoder.layers().size(); ++i) {
-      auto& layer = model_.decoder.layers()[i];
-      const WeightReader reader = weights_.below("decoder.layers." + std::to_string(i) + ".");
-      read_common(reader, layer);
-      read_attention(reader.below("encoder_attn."), layer.cross_attention());
-      reader.read("encoder_attn_layer_norm", layer.norm2());
-      reader.read("final_layer_norm", layer.norm3());
-    }
-    model_.head = attn::Linear<T>({table_.extent(1), table_.extent(0), false});
-    model_.head.weight().assign(table_);
-  }
-
-  void run(Comparison& out) {
-    const std::vector<Index> lengths = prefix_lengths(case_.at("in.attention_mask"));
-    const attn::KeyPadding padding{lengths};
-    Tensor<T, 3> memory = embed_normed("in.ids", "encoder"), x = embed_normed("in.decoder_ids", "decoder");
-    model_.encode(memory, padding, out);
-    model_.decode(x, memory, attn::Causal{}, padding, out);
-  }
-
- private:
-  void read_attention(const WeightReader& reader, attn::MultiHeadAttention<T>& attention) const {
-    reader.read("q_proj", attention.q_proj());
-    reader.read("k_proj", attention.k_proj());
-    reader.read("v_proj", attention.v_proj());
-    reader.read("out_proj", attention.out_proj());
-  }
-  void read_common(const WeightReader& reader, auto& layer) const {
-    read_attention(reader.below("self_attn."), layer.self_attention());
-    reader.read("self_attn_layer_norm", layer.norm1());
-    reader.read("fc1", layer.feed_forward().up_proj());
-    reader.read("fc2", layer.feed_forward().down_proj());
-  }
-  Tensor<T, 3> embed_normed(const char* ids, const std::string& stack) const {
-    const auto positions = case_.at("w.model." + stack + ".embed_positions.weight").get<T, 2>();
-    Tensor<T, 3> x = embed(case_.at(ids), table_, &positions, 2);
-    attn::Norm<T> norm({.dim = x.extent(2)});
-    weights_.read(stack + ".layernorm_embedding", norm);
-    norm.forward_into(x, x);
+  Tensor<T, 3> embed(const Ids& ids, bool is_source) const {
+    Tensor<T, 3> x({ids.rows(), ids.cols(), model_.config().embed_dim()});
+    const std::vector<Index> zeros(attn::as_size(ids.rows()));
+    model_.embed_into(TensorView<const Index, 2>(attn::as_view(ids)), zeros, is_source, x.view(), {});
     return x;
   }
 
+  Tensor<T, 3> encode(Comparison& out) const {
+    Tensor<T, 3> x = embed(ids_, true);
+    attn::Workspace workspace;
+    const attn::MultiHeadAttentionOptions options{.workspace = &workspace};
+    const auto& encoder = model_.modules().encoder;
+    const Index heads = encoder.config().layer.num_heads, len = x.extent(1);
+    model_.with_source_mask(lengths_, [&]<class M>(const M& mask) {
+      for (std::size_t i = 0; i < encoder.layers().size(); ++i) {
+        Tensor<T, 4> weights({x.extent(0), heads, len, len});
+        encoder.layers()[i].apply(x.view(), attn::AttendWithWeights<T, M>{mask, weights.view()}, options);
+        const std::string name = "encoder_attentions." + std::to_string(i);
+        if (case_.has("out." + name)) out.expect(name, weights);
+      }
+    });
+    encoder.apply_final_norm(x.view(), options);
+    return x;
+  }
+
+  void decode(const Tensor<T, 3>& memory, Comparison& out) const {
+    using Padding = attn::KeyPadding;
+    Tensor<T, 3> x = embed(target_ids_, false);
+    attn::Workspace workspace;
+    const attn::MultiHeadAttentionOptions options{.workspace = &workspace};
+    const auto& decoder = model_.modules().decoder;
+    const Index heads = decoder.config().layer.num_heads, len = x.extent(1);
+    const Padding padding{lengths_};
+    const bool has_layers = case_.has("out.hidden.0");
+    if (has_layers) out.expect("hidden.0", x);
+    model_.with_target_mask([&]<class M>(const M& mask) {
+      for (std::size_t i = 0; i < decoder.layers().size(); ++i) {
+        Tensor<T, 4> own({x.extent(0), heads, len, len}), cross({x.extent(0), heads, len, memory.extent(1)});
+        decoder.layers()[i].apply(x.view(), memory.view(), attn::AttendWithWeights<T, M>{mask, own.view()},
+                                  attn::AttendWithWeights<T, Padding>{padding, cross.view()}, options);
+        if (i + 1 == decoder.layers().size() && decoder.norm().weight()) decoder.norm().forward_into(x, x);
+        if (!has_layers) continue;
+        out.expect("hidden." + std::to_string(i + 1), x);
+        out.expect("decoder_attentions." + std::to_string(i), own);
+        out.expect("cross_attentions." + std::to_string(i), cross);
+      }
+    });
+    Tensor<T, 3> logits({x.extent(0), len, model_.config().vocab_size});
+    model_.logits_into(x.view(), logits.view(), {});
+    out.expect("main", logits);
+  }
+
+  void decode_in_chunks(Index chunk, Comparison& out) const {
+    const Index len = target_ids_.cols();
+    auto cache = model_.make_cache({.batch = ids_.rows(), .max_len = len}, ids_.cols());
+    model_.begin(ids_, cache, {.lengths = lengths_});
+    Tensor<T, 3> logits({ids_.rows(), len, model_.config().vocab_size});
+    for (Index first = 0; first < len; first += chunk) {
+      const Index count = std::min(chunk, len - first);
+      const Ids part = target_ids_.middleCols(first, count);
+      model_.forward_into(part, cache, logits.view().slice(1, {first, first + count}));
+    }
+    out.expect("main", logits);
+  }
+
+  /// Behind the end of a target stand tokens of padding.
+  Ids greedy(Index max_tokens) const {
+    const auto found = model_.greedy(ids_, max_tokens, {.lengths = lengths_});
+    Ids tokens = Ids::Constant(ids_.rows(), max_tokens, case_.config.at("pad_token_id").get<Index>());
+    for (std::size_t b = 0; b < found.size(); ++b)
+      for (std::size_t i = 0; i < found[b].size(); ++i)
+        tokens(static_cast<Index>(b), static_cast<Index>(i)) = found[b][i];
+    return tokens;
+  }
+
   const Case& case_;
-  WeightReader weights_;
-  Tensor<T, 2> table_;
-  EncoderDecoder<T> model_;
+  attn::EncoderDecoder<T> model_;
+  Ids ids_, target_ids_;
+  std::vector<Index> lengths_;
 };
 
 }  // namespace
 
 std::vector<Kind> transformers_encoder_decoder_kinds() {
-  return {make_kind<float, double>("transformers:T5ForConditionalGeneration",
-                                   []<class T>(const Case& c, Comparison& out) { T5<T>(c).run(out); }),
-          make_kind<float, double>("transformers:BartForConditionalGeneration",
-                                   []<class T>(const Case& c, Comparison& out) { Bart<T>(c).run(out); })};
+  const auto run = []<class T>(const Case& c, Comparison& out) { EncoderDecoderCase<T>(c).run(out); };
+  return {make_kind<float, double>("transformers:T5ForConditionalGeneration", run),
+          make_kind<float, double>("transformers:BartForConditionalGeneration", run)};
 }
 
 }  // namespace attn_conformance

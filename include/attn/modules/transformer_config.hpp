@@ -1,6 +1,8 @@
 // attn/modules/transformer_config.hpp - what transformer layers and stacks are configured by, and the
 // configurations of the paper by name.
 #pragma once
+#include <optional>
+
 #include "attn/modules/feed_forward.hpp"
 #include "attn/modules/multi_head_attention.hpp"
 #include "attn/modules/norm.hpp"
@@ -23,14 +25,16 @@ struct TransformerLayerConfig {
   NormPlacement norm = NormPlacement::post;
   NormKind norm_kind = NormKind::layer;
   double norm_eps = 1e-5;
-  bool bias = true;  ///< of projections and norms
+  bool bias = true;                         ///< of projections and norms
+  std::optional<double> attention_scale{};  ///< multiplies q.k; default 1 / sqrt(head_dim)
 
   MultiHeadAttentionConfig attention() const {
     return {.embed_dim = embed_dim,
             .num_heads = num_heads,
             .num_kv_heads = num_kv_heads,
             .head_dim = head_dim,
-            .bias = bias};
+            .bias = bias,
+            .scale = attention_scale};
   }
   FeedForwardConfig feed_forward() const {
     return {.embed_dim = embed_dim,
