@@ -38,6 +38,8 @@ ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const 
   constexpr int width = packet_width<A>;
   constexpr Index run = 256;
   constexpr bool scaled = std::is_same_v<S, std::int8_t>;
+  // For one row memory is the limit, and of narrow weights the hardware alone asks for too little ahead.
+  constexpr bool reads_ahead = Tokens <= 2 && sizeof(S) < sizeof(A);
   const bool starts_at_y = slice.bias == nullptr;
   const S* ATTN_RESTRICT panel = reinterpret_cast<const S*>(slice.weights);
   RegisterBlock<A, Packets, Tokens> block;
@@ -51,6 +53,7 @@ ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const 
     });
     block.fill(initial);
     for (const Index end = std::min(depth, i + run); i < end; ++i) {
+      if constexpr (reads_ahead) ATTN_PREFETCH(reinterpret_cast<const char*>(panel) + 2048);
       block.step(panel, x, x_stride);
       panel += BlockShape<A>::lanes;
       ++x;
