@@ -4,10 +4,6 @@
 
 #include "attn/kernels/packet.hpp"
 
-#if defined(__F16C__) && !defined(EIGEN_DONT_VECTORIZE)
-#include <immintrin.h>
-#endif
-
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
@@ -31,21 +27,18 @@ inline void convert(const float* ATTN_RESTRICT from, Index count, Eigen::bfloat1
   }
 }
 
-#if defined(__F16C__) && !defined(EIGEN_DONT_VECTORIZE)
 inline void convert(const Eigen::half* from, Index count, float* to) {
+  constexpr int width = packet_width<float>;
   Index i = 0;
-  for (; i + 8 <= count; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  for (; i + width <= count; i += width) store(to + i, load_as<float>(from + i));
   for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
 inline void convert(const float* from, Index count, Eigen::half* to) {
+  constexpr int width = packet_width<float>;
   Index i = 0;
-  for (; i + 8 <= count; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  for (; i + width <= count; i += width) store_as(to + i, load(from + i));
   for (; i < count; ++i) to[i] = static_cast<Eigen::half>(from[i]);
 }
-#endif
 
 }  // namespace kernels
 ATTN_NAMESPACE_END

@@ -92,6 +92,20 @@ ATTN_ALWAYS_INLINE Packet<A> load_as(const S* p) {
     return load(values);
   }
 }
+/// Stores a packet of floats as half, rounded to the nearest, ties to even.
+template <class P>
+ATTN_ALWAYS_INLINE void store_as(Eigen::half* p, const P& x) {
+#if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__AVX2__) && defined(__F16C__) && !defined(EIGEN_DONT_VECTORIZE)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#else
+  constexpr int width = Eigen::internal::unpacket_traits<P>::size;
+  float values[as_size(width)];
+  Eigen::internal::pstoreu(values, x);
+  for (int i = 0; i < width; ++i) p[i] = static_cast<Eigen::half>(values[i]);
+#endif
+}
 template <class T>
 ATTN_ALWAYS_INLINE Packet<T> load_aligned(const T* p) {
   return Eigen::internal::pload<Packet<T>>(p);
