@@ -8,6 +8,7 @@
 #include "attn/core/executor.hpp"
 #include "attn/core/math.hpp"
 #include "attn/core/overlap.hpp"
+#include "attn/core/owner.hpp"
 #include "attn/core/random.hpp"
 #include "attn/core/stored_rows.hpp"
 #include "attn/core/tensor.hpp"

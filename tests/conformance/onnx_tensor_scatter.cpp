@@ -1,5 +1,6 @@
-// The TensorScatter operator of ONNX (opset 24): rows written into a buffer of keys or values, from a given row
-// on. A KVCache does it as truncate and append; what the buffer holds after the new rows is not its matter.
+// The TensorScatter operator of ONNX (opset 24): rows written into a buffer of keys or values, from a given
+// row on. A KVCache does it as truncate and append; what the buffer holds after the new rows is not its
+// matter.
 #include <algorithm>
 
 #include "attn/ops/kv_cache.hpp"

@@ -1,5 +1,5 @@
-// Hugging Face's encoder-decoder models T5 and BART: whole targets layer by layer, targets decoded with caches
-// in chunks of any length, and greedy tokens.
+// Hugging Face's encoder-decoder models T5 and BART: whole targets layer by layer, targets decoded with
+// caches in chunks of any length, and greedy tokens.
 #include "attn/models/encoder_decoder.hpp"
 #include "registry.hpp"
 #include "tensors.hpp"

@@ -1,5 +1,5 @@
-// Attention with a cache on randomly drawn layers, batches, chunks and truncations equals attention of the whole
-// sequences. ATTN_PROPERTY_CASES / 20 cases (default 500), seeds from ATTN_PROPERTY_SEED.
+// Attention with a cache on randomly drawn layers, batches, chunks and truncations equals attention of the
+// whole sequences. ATTN_PROPERTY_CASES / 20 cases (default 500), seeds from ATTN_PROPERTY_SEED.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -41,7 +41,8 @@ attn::MultiHeadAttentionConfig draw_config(Draw& draw) {
   return c;
 }
 
-/// Sequences that come in chunks of their own lengths, padded at one end with NaN, with a step back now and then.
+/// Sequences that come in chunks of their own lengths, padded at one end with NaN, with a step back now and
+/// then.
 class Case {
  public:
   explicit Case(std::uint64_t seed)

@@ -2,7 +2,6 @@
 // reference.
 #pragma once
 #include <concepts>
-#include <memory>
 #include <type_traits>
 
 #include "attn/core/types.hpp"
@@ -15,7 +14,7 @@ class TaskRef {
   template <class F>
     requires(!std::same_as<std::remove_cvref_t<F>, TaskRef> && std::invocable<F&, Index, Index>)
   TaskRef(F&& f)  // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
         call_([](void* object, Index task, Index worker) {
           (*static_cast<std::remove_reference_t<F>*>(object))(task, worker);
         }) {}
@@ -50,7 +49,7 @@ class ExecutorRef {
   template <Executor E>
     requires(!std::same_as<std::remove_cv_t<E>, ExecutorRef>)
   ExecutorRef(E& executor)  // NOLINT(google-explicit-constructor)
-      : object_(std::addressof(executor)),
+      : object_(&executor),
         concurrency_([](void* e) { return static_cast<Index>(static_cast<E*>(e)->concurrency()); }),
         run_([](void* e, Index count, TaskRef task) { static_cast<E*>(e)->parallel_for(count, task); }) {}
 

@@ -1,7 +1,5 @@
 // attn/core/overlap.hpp - whether what a function writes shares memory with what it reads, or with itself.
 #pragma once
-#include <numeric>
-
 #include "attn/core/tensor_view.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -62,6 +60,11 @@ bool is_disjoint(const TensorView<A, RankA>& a, const TensorView<B, RankB>& b) {
 }
 
 namespace detail {
+/// Euclid's; <numeric> has it, and much else to compile.
+constexpr Index greatest_common_divisor(Index a, Index b) {
+  return b == 0 ? a : greatest_common_divisor(b, a % b);
+}
+
 /// Each axis steps over all that the axes behind it reach, as in any slice of a row-major tensor.
 template <class T, int Rank>
 bool is_nested(const TensorView<T, Rank>& view) {
@@ -87,7 +90,7 @@ bool has_coinciding_elements(const TensorView<T, Rank>& view) {
     for (int b = 0; b < a; ++b) {
       if (view.extent(b) == 1) continue;
       // stride(b) / divisor steps along a are as far as stride(a) / divisor along b
-      const Index divisor = std::gcd(stride(a), stride(b));
+      const Index divisor = detail::greatest_common_divisor(stride(a), stride(b));
       if (view.extent(b) > stride(a) / divisor && view.extent(a) > stride(b) / divisor) return true;
     }
   }

@@ -2,12 +2,12 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <span>
 #include <type_traits>
 #include <vector>
 
+#include "attn/core/owner.hpp"
 #include "attn/core/types.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -57,17 +57,15 @@ class Workspace {
   void release() { blocks_.clear(); }
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{alignment}); }
-  };
   struct Block {
-    std::unique_ptr<std::byte, Free> data;
+    detail::OwnedBlock data;
     std::size_t size = 0;
   };
 
   void add_block(std::size_t size) {
-    auto* data = static_cast<std::byte*>(::operator new (size, std::align_val_t{alignment}));
-    blocks_.push_back({std::unique_ptr<std::byte, Free>(data), size});
+    detail::OwnedBlock data(::operator new (size, std::align_val_t{alignment}),
+                            [](void* p) { ::operator delete (p, std::align_val_t{alignment}); });
+    blocks_.push_back({std::move(data), size});
   }
 
   void* take(std::size_t bytes) {
@@ -77,7 +75,7 @@ class Workspace {
       used_ = 0;
     }
     if (block_ == blocks_.size()) add_block(std::max(bytes, capacity()));
-    void* const data = blocks_[block_].data.get() + used_;
+    void* const data = static_cast<std::byte*>(blocks_[block_].data.get()) + used_;
     used_ += bytes;
     return data;
   }

@@ -133,16 +133,29 @@ class Documents {
       Index id;
       Range keys;
     };
+    // A heap, since std::sort and std::stable_sort cost a user's file more to compile than all else here.
+    const auto before = [](const Run& a, const Run& b) {
+      return a.id != b.id ? a.id < b.id : a.keys.begin < b.keys.begin;
+    };
     std::vector<Run> runs;
     for (Index row = 0; row < rows; ++row) {
       runs.clear();
       for (Index k = 0; k < keys_.len(); k = keys_.run_end(row, k))
         runs.push_back({*keys_.of(row, k), {k, keys_.run_end(row, k)}});
-      std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.id < b.id; });
+      std::make_heap(runs.begin(), runs.end(), before);
+      std::sort_heap(runs.begin(), runs.end(), before);
+      std::size_t count = 0;  // runs of one document become one
+      for (const Run& run : runs) {
+        if (count > 0 && runs[count - 1].id == run.id)
+          runs[count - 1].keys.end = run.keys.end;
+        else
+          runs[count++] = run;
+      }
+      runs.resize(count);
       for (Index q = 0; q < queries_.len(); ++q) {
-        const auto [first, last] = std::equal_range(runs.begin(), runs.end(), Run{*queries_.of(row, q), {}},
-                                                    [](const Run& a, const Run& b) { return a.id < b.id; });
-        seen_.push_back(first == last ? Range{} : Range{first->keys.begin, (last - 1)->keys.end});
+        const Index id = *queries_.of(row, q);
+        const auto found = std::lower_bound(runs.begin(), runs.end(), Run{id, {-1, 0}}, before);
+        seen_.push_back(found != runs.end() && found->id == id ? found->keys : Range{});
       }
     }
   }

@@ -2,7 +2,6 @@
 #pragma once
 #include <algorithm>
 #include <concepts>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -171,7 +170,7 @@ class KVCache {
 
   std::vector<Index> all_entries() const {
     std::vector<Index> entries(lengths_.size());
-    std::iota(entries.begin(), entries.end(), Index{0});
+    for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = static_cast<Index>(i);
     return entries;
   }
   /// One value per sequence, each within [0, limit(b)].

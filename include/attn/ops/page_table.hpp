@@ -2,8 +2,6 @@
 // copies on write.
 #pragma once
 #include <algorithm>
-#include <memory>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,8 +30,7 @@ class PageTable {
       : paged_(c.page_rows > 0),
         page_rows_(paged_ ? c.page_rows : c.max_len),
         pages_per_entry_(paged_ ? pages_for(c.max_len) : 1),
-        pool_(std::make_shared<PagePool<S>>(c.batch * pages_per_entry_, c.num_kv_heads, page_rows_,
-                                            c.head_dim, c.value_dim)),
+        pool_(std::in_place, c.batch * pages_per_entry_, c.num_kv_heads, page_rows_, c.head_dim, c.value_dim),
         pages_(as_size(c.batch * pages_per_entry_)),
         held_(as_size(c.batch)),
         scratch_(pages_.size() + held_.size()) {
@@ -159,7 +156,7 @@ class PageTable {
 
   bool paged_;
   Index page_rows_, pages_per_entry_;
-  std::shared_ptr<PagePool<S>> pool_;
+  SharedObject<PagePool<S>> pool_;
   std::vector<Index> pages_;    // [batch, pages_per_entry]
   std::vector<Index> held_;     // [batch]: pages of each sequence
   std::vector<Index> scratch_;  // of reorder
@@ -249,7 +246,9 @@ void PageTable<S>::grow(Index capacity, std::span<const Index> lengths) {
     *this = std::move(other);
     return;
   }
-  const Index per_entry = pages_for(capacity), taken = std::accumulate(held_.begin(), held_.end(), Index{0});
+  Index taken = 0;
+  for (const Index held : held_) taken += held;
+  const Index per_entry = pages_for(capacity);
   std::vector<Index> pages(as_size(batch() * per_entry)), scratch(pages.size() + held_.size());
   pool_->reserve(batch() * per_entry - taken);
   for (Index entry = 0; entry < batch(); ++entry)

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <utility>
 #include <vector>
 
+#include "attn/core/owner.hpp"
 #include "attn/core/stored_rows.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -21,20 +21,16 @@ class ZeroedMemory {
   ZeroedMemory() = default;
   explicit ZeroedMemory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    block_.reset(std::calloc(bytes + alignment, 1));
-    check<std::length_error>(block_ != nullptr, "KVCache: ", bytes, " bytes are not to be had");
-    std::size_t room = bytes + alignment;
-    data_ = block_.get();
-    std::align(alignment, bytes, data_, room);
+    block_ = OwnedBlock(std::calloc(bytes + alignment, 1), [](void* p) { std::free(p); });
+    check<std::length_error>(block_.get() != nullptr, "KVCache: ", bytes, " bytes are not to be had");
+    const auto address = reinterpret_cast<std::uintptr_t>(block_.get());
+    data_ = static_cast<std::byte*>(block_.get()) + (alignment - address % alignment) % alignment;
   }
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  std::unique_ptr<void, Free> block_;
+  OwnedBlock block_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
