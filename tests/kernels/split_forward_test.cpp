@@ -1,4 +1,5 @@
-// tests/kernels/split_forward_test.cpp - few queries and many keys: ranges of keys as tasks of their own, merged.
+// tests/kernels/split_forward_test.cpp - few queries and many keys: ranges of keys as tasks of their own,
+// merged.
 #include "attn/kernels/split_forward.hpp"
 
 #include <gtest/gtest.h>
