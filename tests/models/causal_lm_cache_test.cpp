@@ -1,5 +1,5 @@
-// tests/models/causal_lm_cache_test.cpp - CausalLMCache: rolling windows, truncation, forks and reordering leave
-// each sequence with the logits that it has alone.
+// tests/models/causal_lm_cache_test.cpp - CausalLMCache: rolling windows, truncation, forks and reordering
+// leave each sequence with the logits that it has alone.
 #include "attn/models/causal_lm_cache.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// tests/ops/kv_cache_attention_test.cpp - attention to the rows of a cache: a prompt and single tokens give what
-// the whole sequence gives, for every storage, layout, mask and batch of unequal lengths.
+// tests/ops/kv_cache_attention_test.cpp - attention to the rows of a cache: a prompt and single tokens give
+// what the whole sequence gives, for every storage, layout, mask and batch of unequal lengths.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// tests/ops/kv_cache_test.cpp - KVCache: what was appended is there, in every storage and layout, whatever was
-// done to the cache meanwhile.
+// tests/ops/kv_cache_test.cpp - KVCache: what was appended is there, in every storage and layout, whatever
+// was done to the cache meanwhile.
 #include "attn/ops/kv_cache.hpp"
 
 #include <gtest/gtest.h>

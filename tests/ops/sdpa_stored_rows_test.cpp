@@ -1,5 +1,5 @@
-// tests/ops/sdpa_stored_rows_test.cpp - keys and values of another storage than the queries: 16 bits, 8 bits with
-// scales, pages. Each must give the bits that the same numbers give as plain tensors of floats.
+// tests/ops/sdpa_stored_rows_test.cpp - keys and values of another storage than the queries: 16 bits, 8 bits
+// with scales, pages. Each must give the bits that the same numbers give as plain tensors of floats.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,5 +1,5 @@
-// attn/core/element.hpp - Element and StorageElement: what tensors and caches may hold; without Eigen, of which
-// they need two names.
+// attn/core/element.hpp - Element and StorageElement: what tensors and caches may hold; without Eigen, of
+// which they need two names.
 #pragma once
 #include <concepts>
 #include <cstdint>

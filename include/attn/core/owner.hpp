@@ -1,5 +1,5 @@
-// attn/core/owner.hpp - who frees memory: what std::unique_ptr and std::shared_ptr do, without <memory>, which
-// costs every file that includes the library a twentieth of its time to compile.
+// attn/core/owner.hpp - who frees memory: what std::unique_ptr and std::shared_ptr do, without <memory>,
+// which costs every file that includes the library a twentieth of its time to compile.
 #pragma once
 #include <atomic>
 #include <utility>

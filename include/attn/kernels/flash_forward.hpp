@@ -18,8 +18,8 @@ struct ForwardArguments {
   RowStore<A> q, k, v;         ///< [batch, heads, len, dim]
   RowSink<A> out;              ///< [batch, num_heads, q_len, value_dim]
   TensorView<A, 3> logsumexp;  ///< [batch, num_heads, q_len]; no data: not wanted
-  /// [batch, num_heads, q_len]; with data, the pass sees some of the keys only and leaves its outputs as sums,
-  /// not divided, with the maximum (in the units of the pass) and the sum of each row.
+  /// [batch, num_heads, q_len]; with data, the pass sees some of the keys only and leaves its outputs as
+  /// sums, not divided, with the maximum (in the units of the pass) and the sum of each row.
   TensorView<A, 3> maximum{}, sum{};
   double scale = 1;
   double soft_cap = 0;              ///< 0: none

@@ -72,8 +72,8 @@ class LaneProducts {
                                               rows.dim(), strips);
   }
 
-  /// scores[j][lane] = start[lane] + query . key j for Count keys, a constant, and the lanes of Count packets, from packet
-  /// `first` on; `highest` takes in the maxima.
+  /// scores[j][lane] = start[lane] + query . key j for Count keys, a constant, and the lanes of Count
+  /// packets, from packet `first` on; `highest` takes in the maxima.
   template <int Count, int N>
   ATTN_ALWAYS_INLINE void score(int first, const Keys& keys, std::integral_constant<int, N>, const A* start,
                                 A* scores, A* highest) const {

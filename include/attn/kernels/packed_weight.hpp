@@ -1,5 +1,5 @@
-// attn/kernels/packed_weight.hpp - PackedWeight: W^T in the order that projections read it, stored in any type; and
-// the register block that multiplies by it.
+// attn/kernels/packed_weight.hpp - PackedWeight: W^T in the order that projections read it, stored in any
+// type; and the register block that multiplies by it.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -93,8 +93,8 @@ const ProjectBlocks<A>& project_blocks() {
   return blocks;
 }
 
-/// W^T in panels of S, with the bias: features beyond `out` are zero. 8-bit weights are scale * integer with a
-/// scale per feature, its largest weight over 127 (rounded to nearest).
+/// W^T in panels of S, with the bias: features beyond `out` are zero. 8-bit weights are scale * integer with
+/// a scale per feature, its largest weight over 127 (rounded to nearest).
 template <class A>
 class PackedWeight {
  public:

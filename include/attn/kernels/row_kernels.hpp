@@ -12,8 +12,8 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Consecutive rows as they are stored, of a type that only the function knows which takes them. Rows of 8-bit
-/// integers have a scale each: an element is scale * integer.
+/// Consecutive rows as they are stored, of a type that only the function knows which takes them. Rows of
+/// 8-bit integers have a scale each: an element is scale * integer.
 struct StoredRun {
   const std::byte* rows = nullptr;
   Index step = 0;                 ///< from row to row, in bytes
@@ -84,8 +84,8 @@ ATTN_ALWAYS_INLINE Packet<A> sums_of_lanes(const Packet<A>* x) {
   return sum;
 }
 
-/// scores[j * score_stride + r] = start[r] + row r of queries . key j for Rows rows and `count` keys; `highest`
-/// takes in the maxima. Rows of queries lie dim apart; scores have room for rows_at_once rows.
+/// scores[j * score_stride + r] = start[r] + row r of queries . key j for Rows rows and `count` keys;
+/// `highest` takes in the maxima. Rows of queries lie dim apart; scores have room for rows_at_once rows.
 template <class A, class S, int Rows>
 ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const StoredRun& keys, Index count,
                             const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores, Index score_stride,

@@ -2,8 +2,8 @@
 // their own, merged in order.
 //
 // A pass has a task per head that has keys of its own, too few to share out among threads if one sequence is
-// decoded (Dao et al. 2023, "Flash-Decoding"). The ranges follow from the shape alone, so that the bits of the
-// result do not depend on the number of threads.
+// decoded (Dao et al. 2023, "Flash-Decoding"). The ranges follow from the shape alone, so that the bits of
+// the result do not depend on the number of threads.
 #pragma once
 #include "attn/kernels/flash_forward.hpp"
 #include "attn/kernels/run_tasks.hpp"

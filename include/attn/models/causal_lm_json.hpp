@@ -9,7 +9,8 @@ ATTN_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// Layers have lists of their own in a config, so what a file claims is bounded before memory is taken for it.
+/// Layers have lists of their own in a config, so what a file claims is bounded before memory is taken for
+/// it.
 inline Index read_num_layers(const ConfigReader& reader, const char* key) {
   constexpr Index limit = 10000;
   const Index layers = reader.count(key);

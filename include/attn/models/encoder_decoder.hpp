@@ -1,5 +1,5 @@
-// attn/models/encoder_decoder.hpp - EncoderDecoder: T5 and BART, from a source text to the logits of a target,
-// with caches.
+// attn/models/encoder_decoder.hpp - EncoderDecoder: T5 and BART, from a source text to the logits of a
+// target, with caches.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -26,13 +26,13 @@ struct EncoderDecoderOptions {
   Workspace* workspace = nullptr;  ///< default: scratch is allocated in the call
 };
 
-/// A sequence-to-sequence model with weights of type T; activations, caches' inputs and logits are of the type
-/// that T accumulates in.
+/// A sequence-to-sequence model with weights of type T; activations, caches' inputs and logits are of the
+/// type that T accumulates in.
 ///
 /// Ids are [batch, n] of any integer type. begin() encodes sources and fills the cache of what the decoder
-/// takes from them, once; after that forward_into() continues the targets, by one token or many. One object may
-/// serve any number of threads at once, each call with its own workspace and cache. With a workspace that has
-/// served a shape once, and a cache with room, forward_into allocates nothing.
+/// takes from them, once; after that forward_into() continues the targets, by one token or many. One object
+/// may serve any number of threads at once, each call with its own workspace and cache. With a workspace that
+/// has served a shape once, and a cache with room, forward_into allocates nothing.
 template <Element T>
 class EncoderDecoder {
  public:
@@ -71,8 +71,8 @@ class EncoderDecoder {
   }
 
   /// The encoder's result [batch, n, embed_dim]; rows of padding mean nothing.
-  /// @throws std::invalid_argument naming an id that is out of range; std::length_error if the source is longer
-  /// than the model knows; ShapeError if the lengths do not fit.
+  /// @throws std::invalid_argument naming an id that is out of range; std::length_error if the source is
+  /// longer than the model knows; ShapeError if the lengths do not fit.
   template <TensorLike Ids>
   [[nodiscard]] Tensor<Scalar, 3> encode(const Ids& ids, const Options& options = {}) const;
 
@@ -84,8 +84,8 @@ class EncoderDecoder {
   /// Appends ids to the targets. logits [batch, vocab_size]: those behind the last token of each sequence;
   /// logits [batch, n, vocab_size]: those behind each id. Behind padding they mean nothing.
   /// @throws std::invalid_argument if the cache has no source, or naming an id that is out of range;
-  /// std::length_error if a target leaves the model's context or the cache's room; ShapeError if lengths, batch
-  /// or logits do not fit. The cache is unchanged then.
+  /// std::length_error if a target leaves the model's context or the cache's room; ShapeError if lengths,
+  /// batch or logits do not fit. The cache is unchanged then.
   template <TensorLike Ids, class Storage, WritableTensor Out>
   void forward_into(const Ids& ids, Cache<Storage>& cache, Out&& logits, const Options& options = {}) const;
 
@@ -125,8 +125,8 @@ class EncoderDecoder {
     };
     f(*target_mask_.get({modules_.decoder_input.relative_bias.version()}, build));
   }
-  /// Hidden states [.., embed_dim] behind the decoder's last norm, which are contiguous and are overwritten, to
-  /// logits.
+  /// Hidden states [.., embed_dim] behind the decoder's last norm, which are contiguous and are overwritten,
+  /// to logits.
   template <int Rank>
   void logits_into(const TensorView<Scalar, Rank>& x, const TensorView<Scalar, Rank>& logits,
                    const RunOptions& run) const;

@@ -1,8 +1,9 @@
 // attn/models/kv_cache_file.hpp - saving and loading of caches: a prompt that is computed once.
 //
-// A safetensors file with, for sequence b of layer i, layers.i.sequences.b.keys [kv_heads, length, head_dim] and
-// .values [kv_heads, length, value_dim] in the cache's storage type, of 8-bit integers also .key_scales and
-// .value_scales [kv_heads, length, 1]; and layers.i.positions [batch]. The layout in memory does not matter.
+// A safetensors file with, for sequence b of layer i, layers.i.sequences.b.keys [kv_heads, length, head_dim]
+// and .values [kv_heads, length, value_dim] in the cache's storage type, of 8-bit integers also .key_scales
+// and .value_scales [kv_heads, length, 1]; and layers.i.positions [batch]. The layout in memory does not
+// matter.
 #pragma once
 #include <memory>
 #include <span>

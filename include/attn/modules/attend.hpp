@@ -15,8 +15,8 @@
 
 ATTN_NAMESPACE_BEGIN
 
-/// Projected tensors [batch, len, heads * dim] and how many heads are in them; k and v are empty where a cache
-/// has them.
+/// Projected tensors [batch, len, heads * dim] and how many heads are in them; k and v are empty where a
+/// cache has them.
 template <Element T>
 struct AttendArguments {
   TensorView<const T, 3> q, k, v;

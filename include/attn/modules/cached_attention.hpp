@@ -1,5 +1,5 @@
-// attn/modules/cached_attention.hpp - what attention with a KVCache is made of: options, masks for sequences of
-// unequal length, and the way back if something throws.
+// attn/modules/cached_attention.hpp - what attention with a KVCache is made of: options, masks for sequences
+// of unequal length, and the way back if something throws.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -126,8 +126,8 @@ struct AttendCache {
   }
 };
 
-/// Appends the keys and values of the call to a cache, and attends to all that it then holds. The offset in the
-/// options is the position in the text, for rotations; masks get the number of the row.
+/// Appends the keys and values of the call to a cache, and attends to all that it then holds. The offset in
+/// the options is the position in the text, for rotations; masks get the number of the row.
 template <class Cache, Mask M>
 struct AppendAndAttend {
   static constexpr bool keys_follow_queries = true;

@@ -40,8 +40,8 @@ class FeedForward {
   Linear<T>& down_proj() { return down_proj_; }
   const Linear<T>& down_proj() const { return down_proj_; }
 
-  /// x and out [..., embed_dim], which must not overlap. Both have one element type, which need not be that of
-  /// the weights (takes_activations says which).
+  /// x and out [..., embed_dim], which must not overlap. Both have one element type, which need not be that
+  /// of the weights (takes_activations says which).
   /// @throws ShapeError if the extents do not fit.
   template <TensorLike X, WritableTensor Out>
   void forward_into(const X& x, Out&& out, const RunOptions& options = {}) const {

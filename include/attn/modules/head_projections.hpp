@@ -1,4 +1,5 @@
-// attn/modules/head_projections.hpp - HeadProjections: from rows to the queries, keys and values of all heads.
+// attn/modules/head_projections.hpp - HeadProjections: from rows to the queries, keys and values of all
+// heads.
 #pragma once
 #include <optional>
 

@@ -15,8 +15,8 @@ struct LinearConfig {
 /// y = x W^T + b: weight [out_dim, in_dim], bias [out_dim], both zero at first.
 ///
 /// The product runs on a copy of the weight in the kernel's own order, built at the first use (or by pack())
-/// and built again after the weight or bias has been written; it doubles the memory of the weight, unless it is
-/// stored in fewer bits.
+/// and built again after the weight or bias has been written; it doubles the memory of the weight, unless it
+/// is stored in fewer bits.
 template <Element T>
 class Linear {
  public:
@@ -40,8 +40,8 @@ class Linear {
     return packed_.get({weight_.version(), bias_.version()},
                        [&] { return pack_linear<T>(weight_.view(), bias_.view(), storage_); });
   }
-  /// What the packed copy holds from its next use on; the weight itself stays as it is. Bytes that decoding must
-  /// read fall by 2 (bfloat16) or 4 (int8) from float. Needs the module alone, as writing a weight does.
+  /// What the packed copy holds from its next use on; the weight itself stays as it is. Bytes that decoding
+  /// must read fall by 2 (bfloat16) or 4 (int8) from float. Needs the module alone, as writing a weight does.
   void store_as(WeightStorage storage) {
     storage_ = storage;
     packed_ = {};

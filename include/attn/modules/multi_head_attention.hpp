@@ -112,14 +112,14 @@ class MultiHeadAttention {
     return forward_with_weights(x, x, x, mask, options);
   }
 
-  /// Self-attention of x [.., n, embed_dim] to all that a cache holds, after appending the keys and values of x
-  /// to it: a whole prompt, a part of one, and one token are the same call, and give what forward_into gives
-  /// for the whole, up to rounding and the cache's storage. Rows stand behind what the cache holds, each
-  /// sequence behind its own; the mask numbers keys as the cache does. A matrix wants a cache of one sequence.
-  /// With a workspace that has served such a shape, and room in the cache, nothing is allocated.
+  /// Self-attention of x [.., n, embed_dim] to all that a cache holds, after appending the keys and values of
+  /// x to it: a whole prompt, a part of one, and one token are the same call, and give what forward_into
+  /// gives for the whole, up to rounding and the cache's storage. Rows stand behind what the cache holds,
+  /// each sequence behind its own; the mask numbers keys as the cache does. A matrix wants a cache of one
+  /// sequence. With a workspace that has served such a shape, and room in the cache, nothing is allocated.
   ///
-  /// If an exception is thrown, the cache holds what it held before (rows that a rolling window has evicted to
-  /// make room excepted).
+  /// If an exception is thrown, the cache holds what it held before (rows that a rolling window has evicted
+  /// to make room excepted).
   /// @throws ShapeError if extents, counts, the mask or the cache do not fit; std::invalid_argument if out
   /// overlaps x, the cache is one of cross-attention or the layer has add_bias_kv or add_zero_attn;
   /// std::length_error if there is no room in the cache.
@@ -137,9 +137,9 @@ class MultiHeadAttention {
     return out;
   }
 
-  /// Fills a cache of CacheKind::cross_attention with the keys of key [.., kv_len, kdim] and the values of value
-  /// [.., kv_len, vdim], for forward_cross(); options.counts says how many rows of each batch entry are more
-  /// than padding.
+  /// Fills a cache of CacheKind::cross_attention with the keys of key [.., kv_len, kdim] and the values of
+  /// value [.., kv_len, vdim], for forward_cross(); options.counts says how many rows of each batch entry are
+  /// more than padding.
   /// @throws std::invalid_argument if it is filled already (reset() it for other rows) or of another kind.
   template <TensorLike K, TensorLike V, Element C, StorageElement S>
   void fill_cross_cache(const K& key, const V& value, KVCache<C, S>& cache,
@@ -148,8 +148,8 @@ class MultiHeadAttention {
   void fill_cross_cache(const Memory& memory, KVCache<C, S>& cache, const CachedOptions& options = {}) const {
     fill_cross_cache(memory, memory, cache, options);
   }
-  /// forward_into(query, key, value, ...) with the key and value that the cache was filled with, which it leaves
-  /// as it is. Padding is hidden.
+  /// forward_into(query, key, value, ...) with the key and value that the cache was filled with, which it
+  /// leaves as it is. Padding is hidden.
   /// @throws std::invalid_argument if the cache is not filled or of another kind; else as forward_into.
   template <TensorLike Q, Element C, StorageElement S, WritableTensor Out, Mask M = NoMask>
   void forward_cross_into(const Q& query, const KVCache<C, S>& cache, Out&& out, const M& mask = {},

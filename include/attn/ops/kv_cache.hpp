@@ -151,8 +151,8 @@ class KVCache {
   KVCache fork() const { return fork(all_entries()); }
   KVCache fork(std::span<const Index> entries) const;
 
-  /// Replaces everything by stored rows, of any layout (another cache's, or a file's): the first lengths[b] of
-  /// sequence b, at these positions() (default: lengths). Not shared with forks any more.
+  /// Replaces everything by stored rows, of any layout (another cache's, or a file's): the first lengths[b]
+  /// of sequence b, at these positions() (default: lengths). Not shared with forks any more.
   /// @throws ShapeError if they do not fit; std::length_error if there is no room and the cache may not grow.
   void assign(const StoredRows<Storage>& keys, const StoredRows<Storage>& values,
               std::span<const Index> lengths, std::span<const Index> positions = {});

@@ -25,8 +25,9 @@ enum class WeightStorage {
 template <Element T>
 using PackedLinear = kernels::PackedWeight<Accumulator<T>>;
 
-/// Packs a weight [out, in] and a bias [out], or no bias: an empty view. An 8-bit weight is within half a scale
-/// of the given one, where the scale is the largest weight of its output over 127; weights of double stay so.
+/// Packs a weight [out, in] and a bias [out], or no bias: an empty view. An 8-bit weight is within half a
+/// scale of the given one, where the scale is the largest weight of its output over 127; weights of double
+/// stay so.
 /// @throws ShapeError if the bias does not fit.
 template <Element T>
 PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias = {},

@@ -56,14 +56,16 @@ class RowPositions {
   TensorView<const Index, 2> positions_{};
 };
 
-/// Rotates pairs of elements of queries and keys by angles that grow with their positions, so that the product
-/// of a query and a key depends on how far they stand apart (Su et al. 2021, "RoFormer", equation 34).
+/// Rotates pairs of elements of queries and keys by angles that grow with their positions, so that the
+/// product of a query and a key depends on how far they stand apart (Su et al. 2021, "RoFormer", equation
+/// 34).
 ///
 /// x has rank 2 [len, head_dim], 3 [heads, len, head_dim] or 4 [batch, heads, len, head_dim], any strides: a
 /// part of a fused projection is rotated where it lies. Angles are computed in double for every element type,
 /// once per position and not per head; the sum in float for 16-bit elements. Thread-safe; results depend
 /// neither on earlier calls nor on the executor. With a workspace that has served this shape, nothing is
-/// allocated. Functions throw ShapeError if extents do not fit, and std::length_error for positions from 2^52.
+/// allocated. Functions throw ShapeError if extents do not fit, and std::length_error for positions from
+/// 2^52.
 class RotaryEmbedding {
  public:
   /// @throws ShapeError if dimensions do not fit; std::invalid_argument if a number is out of its range.
@@ -113,8 +115,8 @@ class RotaryEmbedding {
     rotate("RotaryEmbedding::invert", x, out, positions, {1 / attention_factor_, -1}, options);
   }
 
-  /// Moves rotated rows, such as a cache's keys, by as many positions, one number for all batch entries or one
-  /// for each: apply(p) and shift(n) are apply(p + n), up to rounding.
+  /// Moves rotated rows, such as a cache's keys, by as many positions, one number for all batch entries or
+  /// one for each: apply(p) and shift(n) are apply(p + n), up to rounding.
   template <WritableTensor X>
   void shift(X&& x, const QueryOffset& by, const RunOptions& options = {}) const {
     rotate("RotaryEmbedding::shift", x, x, RowPositions(by), {1, 1, 0}, options);

@@ -42,7 +42,8 @@ void rotate_neighbours(const A* in, const A* turns, Index pairs, A* out) {
   Eigen::Map<Numbers>(reinterpret_cast<std::complex<A>*>(out), pairs) = numbers(in) * numbers(turns);
 }
 
-/// The rows of in rotated into out, both [batch, heads, len, dim]; the elements from rotary_dim on are copied.
+/// The rows of in rotated into out, both [batch, heads, len, dim]; the elements from rotary_dim on are
+/// copied.
 template <class T>
 struct RowRotation {
   TensorView<const T, 4> in;
@@ -132,7 +133,8 @@ TensorView<const T, 3> turns_per_entry(const TensorView<const T, Rank>& table, I
 /// those of a table or of a formula of their own. For the usual ones see RotaryEmbedding.
 ///
 /// x and out [..., len, head_dim], rank 2 to 4, any strides; out may be x. cos and sin [len, pairs] for all
-/// batch entries or [batch, len, pairs]: the first 2 * pairs elements of a head are rotated, the rest is kept.
+/// batch entries or [batch, len, pairs]: the first 2 * pairs elements of a head are rotated, the rest is
+/// kept.
 /// @throws ShapeError if extents do not fit together, or out overlaps x in part.
 template <TensorLike X, TensorLike C, TensorLike S, WritableTensor Out>
   requires std::same_as<ElementOf<X>, ElementOf<C>> && std::same_as<ElementOf<X>, ElementOf<S>> &&

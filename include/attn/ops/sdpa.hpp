@@ -72,8 +72,8 @@ concept KeyRowsFor = (is_stored_rows<X> ||
                      is_readable_as<Q, typename StorageOf<X>::type>;
 }  // namespace detail
 
-/// q, k and v may be attended: q a tensor of rank 2 to 4; k and v tensors of any of these ranks, or the rows of
-/// a cache (StoredRows). Element types may differ, but double goes with double only.
+/// q, k and v may be attended: q a tensor of rank 2 to 4; k and v tensors of any of these ranks, or the rows
+/// of a cache (StoredRows). Element types may differ, but double goes with double only.
 template <class Q, class K, class V>
 concept AttentionInputs = TensorLike<Q> && Element<ElementOf<Q>> &&(2 <= rank_of<Q> && rank_of<Q> <= 4) &&
                           detail::KeyRowsFor<ElementOf<Q>, K>&& detail::KeyRowsFor<ElementOf<Q>, V>;
@@ -239,10 +239,11 @@ auto sdpa_call(const Q& q, const K& k, const V& v, const O& out, const M& mask, 
 /// matrix.
 ///
 /// q [..., q_len, head_dim], k [..., kv_len, head_dim], v [..., kv_len, value_dim], out [..., q_len,
-/// value_dim]; the leading axes are [batch, heads], [heads] or none; k and v may be the rows of a cache. Fewer key-value heads than query heads
-/// means grouped-query attention: query head h reads key-value head h / (heads / kv_heads). Any strides. A
-/// query that sees no key gives 0. With a workspace that has served this shape once, nothing is allocated.
-/// Source: Vaswani et al. 2017, "Attention is all you need", equation 1; Dao 2023, "FlashAttention-2".
+/// value_dim]; the leading axes are [batch, heads], [heads] or none; k and v may be the rows of a cache.
+/// Fewer key-value heads than query heads means grouped-query attention: query head h reads key-value head h
+/// / (heads / kv_heads). Any strides. A query that sees no key gives 0. With a workspace that has served this
+/// shape once, nothing is allocated. Source: Vaswani et al. 2017, "Attention is all you need", equation 1;
+/// Dao 2023, "FlashAttention-2".
 /// @throws ShapeError if the extents, the mask or the options do not fit together, or elements of out
 /// coincide.
 /// @throws std::invalid_argument if out overlaps an input (other columns of one matrix do not), or soft_cap
