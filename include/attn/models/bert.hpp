@@ -56,7 +56,9 @@ class BertEncoder {
   BertEncoder(const BertConfig& config, const WeightMap& weights);
   /// From a directory with config.json and model.safetensors (or its shards).
   static BertEncoder load(const std::filesystem::path& directory) {
-    return BertEncoder(read_bert_config(directory / "config.json"), open_weights(directory));
+    // The config first, so that it is also missed first.
+    const BertConfig config = read_bert_config(directory / "config.json");
+    return BertEncoder(config, open_weights(directory));
   }
 
   const BertConfig& config() const { return config_; }

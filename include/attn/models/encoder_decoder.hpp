@@ -52,7 +52,8 @@ class EncoderDecoder {
   }
   /// From a directory with config.json and model.safetensors (or its shards).
   static EncoderDecoder load(const std::filesystem::path& directory) {
-    return EncoderDecoder(read_encoder_decoder_config(directory / "config.json"), open_weights(directory));
+    const EncoderDecoderConfig config = read_encoder_decoder_config(directory / "config.json");
+    return EncoderDecoder(config, open_weights(directory));
   }
 
   const EncoderDecoderConfig& config() const { return config_; }
