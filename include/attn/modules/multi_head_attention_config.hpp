@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "attn/masks/mask.hpp"
 #include "attn/modules/norm.hpp"
 #include "attn/ops/rope_config.hpp"
 
