@@ -16,9 +16,10 @@ template <class A>
 using ForwardHooks = typename ForwardPass<A>::Hooks;
 
 namespace detail {
+/// A task per head that has keys of its own; where those are few and the keys many, a task per range of keys.
 template <class A, class Products>
-void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks,
-                 const ExecutorRef& executor, Workspace& workspace) {
+void run_few_rows(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks,
+                  const ExecutorRef& executor, Workspace& workspace) {
   const ForwardPass<A, Products> pass(arguments, hooks);
   const KeyRanges ranges(pass.task_count(), hooks.problem->kv_len, ForwardShape<A>::tile_keys);
   if (ranges.count() == 1) return run_tasks<A>(pass, executor, workspace);
@@ -38,9 +39,9 @@ void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& ho
   using FewRows = RowProducts<A>;
   const Problem& p = *hooks.problem;
   if (p.q_len * p.group_size() <= FewRows::max_rows)
-    detail::run_forward<A, FewRows>(arguments, hooks, executor, workspace);
+    detail::run_few_rows<A, FewRows>(arguments, hooks, executor, workspace);
   else
-    detail::run_forward<A, LaneProducts<A>>(arguments, hooks, executor, workspace);
+    run_tasks<A>(ForwardPass<A>(arguments, hooks), executor, workspace);
 }
 
 /// The scores of all pairs at a stage; arguments.logsumexp holds the results of run_forward.

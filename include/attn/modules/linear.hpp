@@ -38,12 +38,13 @@ class Linear {
   /// The weight and bias as the kernel wants them.
   const PackedLinear<T>& packed() const {
     return packed_.get({weight_.version(), bias_.version()},
-                       [&] { return pack_linear<T>(weight_.view(), bias_.view(), storage_); });
+                       [&] { return pack_(weight_.view(), bias_.view(), storage_); });
   }
   /// What the packed copy holds from its next use on; the weight itself stays as it is. Bytes that decoding
   /// must read fall by 2 (bfloat16) or 4 (int8) from float. Needs the module alone, as writing a weight does.
   void store_as(WeightStorage storage) {
     storage_ = storage;
+    pack_ = pack_linear<T>;
     packed_ = {};
   }
   WeightStorage storage() const { return storage_; }
@@ -84,7 +85,13 @@ class Linear {
   LinearConfig config_;
   Parameter<T, 2> weight_;
   Parameter<T, 1> bias_;
+  using Pack = PackedLinear<T> (*)(const TensorView<const T, 2>&, const TensorView<const T, 1>&,
+                                   WeightStorage);
   WeightStorage storage_ = WeightStorage::full;
+  /// A pointer, so that the products of other storages are compiled into programs that ask for them.
+  Pack pack_ = [](const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias, WeightStorage) {
+    return pack_linear(weight, bias);
+  };
   DerivedCopy<PackedLinear<T>, 2> packed_;
 };
 

@@ -25,20 +25,31 @@ enum class WeightStorage {
 template <Element T>
 using PackedLinear = kernels::PackedWeight<Accumulator<T>>;
 
-/// Packs a weight [out, in] and a bias [out], or no bias: an empty view. An 8-bit weight is within half a
-/// scale of the given one, where the scale is the largest weight of its output over 127; weights of double
-/// stay so.
-/// @throws ShapeError if the bias does not fit.
-template <Element T>
-PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias = {},
-                            WeightStorage storage = WeightStorage::full) {
+namespace detail {
+template <class S, Element T>
+PackedLinear<T> pack_linear_as(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias) {
   check(bias.extent(0) == 0 || bias.extent(0) == weight.extent(0), "pack_linear: bias ", bias,
         " does not fit weight ", weight);
+  return {std::type_identity<S>{}, weight, bias};
+}
+}  // namespace detail
+
+/// Packs a weight [out, in] and a bias [out], or no bias: an empty view.
+/// @throws ShapeError if the bias does not fit.
+template <Element T>
+PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias = {}) {
+  return detail::pack_linear_as<T>(weight, bias);
+}
+/// As above, in a storage; weights of double stay so. An 8-bit weight is within half a scale of the given one,
+/// where the scale is the largest weight of its output over 127.
+template <Element T>
+PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias,
+                            WeightStorage storage) {
   if constexpr (!std::is_same_v<T, double>) {
-    if (storage == WeightStorage::bfloat16) return {std::type_identity<Eigen::bfloat16>{}, weight, bias};
-    if (storage == WeightStorage::int8) return {std::type_identity<std::int8_t>{}, weight, bias};
+    if (storage == WeightStorage::bfloat16) return detail::pack_linear_as<Eigen::bfloat16>(weight, bias);
+    if (storage == WeightStorage::int8) return detail::pack_linear_as<std::int8_t>(weight, bias);
   }
-  return {std::type_identity<T>{}, weight, bias};
+  return pack_linear(weight, bias);
 }
 
 namespace detail {
