@@ -1,5 +1,6 @@
 // attn/core/error.hpp - the exceptions thrown at the public boundary, and check(), which throws them.
 #pragma once
+#include <cstddef>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -21,12 +22,32 @@ class FormatError : public std::runtime_error {
 };
 
 namespace detail {
-template <class Error, class... Parts>
-[[noreturn]] ATTN_COLD void raise(const Parts&... parts) {
+/// A part of an error's text: how it is printed is behind a pointer, or each of the many combinations of parts
+/// would have the code of a stream.
+struct TextPart {
+  const void* value;
+  void (*print)(std::ostream&, const void*);
+};
+template <class X>
+TextPart text_part(const X& x) {
+  return {&x, [](std::ostream& out, const void* value) { out << *static_cast<const X*>(value); }};
+}
+template <std::size_t N>
+TextPart text_part(const char (&text)[N]) {
+  return {text, [](std::ostream& out, const void* value) { out << static_cast<const char*>(value); }};
+}
+
+template <class Error>
+[[noreturn]] ATTN_COLD void raise_text(const TextPart* parts, std::size_t count) {
   std::ostringstream message;
   message << "attn: ";
-  (message << ... << parts);
+  for (std::size_t i = 0; i < count; ++i) parts[i].print(message, parts[i].value);
   ATTN_THROW(Error, message.str());
+}
+template <class Error, class... Parts>
+[[noreturn]] ATTN_COLD void raise(const Parts&... parts) {
+  const TextPart all[] = {text_part(parts)...};
+  raise_text<Error>(all, sizeof...(parts));
 }
 }  // namespace detail
 
