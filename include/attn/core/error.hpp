@@ -22,8 +22,8 @@ class FormatError : public std::runtime_error {
 };
 
 namespace detail {
-/// A part of an error's text: how it is printed is behind a pointer, or each of the many combinations of parts
-/// would have the code of a stream.
+/// A part of an error's text: how it is printed is behind a pointer, or each of the many combinations of
+/// parts would have the code of a stream.
 struct TextPart {
   const void* value;
   void (*print)(std::ostream&, const void*);

@@ -40,8 +40,8 @@ template <Element T>
 PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias = {}) {
   return detail::pack_linear_as<T>(weight, bias);
 }
-/// As above, in a storage; weights of double stay so. An 8-bit weight is within half a scale of the given one,
-/// where the scale is the largest weight of its output over 127.
+/// As above, in a storage; weights of double stay so. An 8-bit weight is within half a scale of the given
+/// one, where the scale is the largest weight of its output over 127.
 template <Element T>
 PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias,
                             WeightStorage storage) {
