@@ -80,11 +80,11 @@ struct Merge {
     bool is_first = true;
     for (const auto& part : parts) {
       if (of_part(part) == nothing) continue;
-      add_multiple(static_cast<A>(weight(part) / total), &part.out(b, h, i, Index{0}), part.out.stride(3),
+      add_multiple(static_cast<A>(weight(part) / total), part.out[b][h][i].data(), part.out.stride(3),
                    out.extent(3), std::exchange(is_first, false), sum);
     }
     if (is_first) std::fill_n(sum, out.extent(3), A(0));
-    kernels::copy_row(sum, 1, out.extent(3), &out(b, h, i, Index{0}), out.stride(3));
+    kernels::copy_row(sum, 1, out.extent(3), out[b][h][i].data(), out.stride(3));
     logsumexp(b, h, i) = static_cast<A>(is_first ? nothing : largest + std::log(total));
   }
 
