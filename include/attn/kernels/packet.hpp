@@ -191,11 +191,6 @@ struct PacketSquare {
 };
 ATTN_VECTOR_ARGUMENTS_END
 
-/// Asks for the cache lines of `bytes` bytes at p.
-ATTN_ALWAYS_INLINE void prefetch(const void* p, Index bytes) {
-  for (Index offset = 0; offset < bytes; offset += 64) ATTN_PREFETCH(static_cast<const char*>(p) + offset);
-}
-
 namespace detail {
 
 /// p * 2^n for the integer n that the rounding constant left in the low bits of `shifted`.
