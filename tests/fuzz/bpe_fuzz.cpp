@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,14 +10,13 @@
 #include "attn/core/error.hpp"
 #include "common/bpe.hpp"
 #include "common/utf8.hpp"
+#include "fuzz/require.hpp"
 
 namespace {
 
-using namespace attn::examples;
+using attn_fuzz::require;
 
-void require(bool ok) {
-  if (!ok) std::abort();
-}
+using namespace attn::examples;
 
 /// What comes out of a stream is UTF-8 after each id, and is in all what decode() gives.
 void check_stream(const Bpe& tokenizer, const std::vector<attn::Index>& ids) {

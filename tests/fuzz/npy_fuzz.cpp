@@ -1,16 +1,14 @@
 // libFuzzer target: an untrusted .npy file. What is accepted must be readable to its last element.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 
 #include "attn/io/npy.hpp"
+#include "fuzz/require.hpp"
 
 namespace {
 
-void require(bool ok) {
-  if (!ok) std::abort();
-}
+using attn_fuzz::require;
 
 struct CountBytes {
   std::size_t count = 0;

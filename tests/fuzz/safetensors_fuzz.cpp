@@ -2,17 +2,15 @@
 // readable.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 #include <string>
 
 #include "attn/io/safetensors.hpp"
+#include "fuzz/require.hpp"
 
 namespace {
 
-void require(bool ok) {
-  if (!ok) std::abort();
-}
+using attn_fuzz::require;
 
 /// Reads every element: the sanitizers see an address outside.
 void read_all(const attn::StoredTensor& tensor, std::span<const std::byte> bytes) {

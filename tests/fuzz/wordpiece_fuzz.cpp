@@ -1,7 +1,6 @@
 // libFuzzer target: a vocabulary and a text, both untrusted, separated by the first zero byte of the input.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -10,12 +9,11 @@
 #include "attn/core/error.hpp"
 #include "common/utf8.hpp"
 #include "common/wordpiece.hpp"
+#include "fuzz/require.hpp"
 
 namespace {
 
-void require(bool ok) {
-  if (!ok) std::abort();
-}
+using attn_fuzz::require;
 
 void check_ids(const attn::examples::WordPiece& tokenizer, std::string_view text, attn::Index max_length) {
   const std::vector<attn::Index> ids = tokenizer.encode(text, max_length);
