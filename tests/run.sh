@@ -2,7 +2,7 @@
 # Builds and runs all tests. On Debian and Ubuntu it installs what is missing, elsewhere it names it.
 # usage: tests/run.sh [arguments of cmake...]   for example -DCMAKE_CXX_COMPILER=clang++
 # Settings: BUILD_DIR (default build/tests), JOBS (default: number of processors).
-# The compile-time budget is left out, since it measures: ctest --test-dir build/tests -L budget.
+# The compile-time budget is left out, since it takes minutes under valgrind: ctest --test-dir build/tests -L budget.
 set -eu
 cd "$(dirname "$0")/.."
 

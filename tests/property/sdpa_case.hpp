@@ -216,8 +216,8 @@ template <class T, attn::Mask M>
 void expect_formula(Case<T>& c, const M& mask, attn::Workspace& workspace) {
   const auto q = in_double(c.q.read()), k = in_double(c.k.read()), v = in_double(c.v.read());
   const auto expected = attn_test::reference_attention(q, k, v, mask, c.options);
-  const attn::Problem p =
-      attn::detail::sdpa_problem(attn::as_view(q), attn::as_view(k), attn::as_view(v), mask, c.options);
+  const attn::Problem p = attn::detail::sdpa_problem(attn::as_view(q), attn::as_view(k), attn::as_view(v),
+                                                     attn::uses_positions<M>, c.options);
   const attn::kernels::ReferenceOptions formula{
       c.options.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim))), c.options.soft_cap,
       c.options.sinks};

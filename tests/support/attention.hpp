@@ -24,7 +24,7 @@ ReferenceAttention reference_attention(const Q& query, const K& key, const V& va
   const attn::TensorView<const T, 4> q = attn::as_bhld(attn::as_view(query)),
                                      k = attn::as_bhld(attn::as_view(key)),
                                      v = attn::as_bhld(attn::as_view(value));
-  const attn::Problem p = attn::detail::sdpa_problem(q, k, v, mask, options);
+  const attn::Problem p = attn::detail::sdpa_problem(q, k, v, attn::uses_positions<M>, options);
   ReferenceAttention result{attn::Tensor<double, 4>({p.batch, p.num_heads, p.q_len, p.value_dim}),
                             attn::Tensor<double, 3>({p.batch, p.num_heads, p.q_len})};
   const attn::kernels::ReferenceOptions formula{

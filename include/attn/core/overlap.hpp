@@ -6,11 +6,27 @@ ATTN_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// How far, in elements, a step along an axis goes.
-template <class T, int Rank>
-Index step_length(const TensorView<T, Rank>& view, int axis) {
-  return view.stride(axis) < 0 ? -view.stride(axis) : view.stride(axis);
-}
+/// Where a view has its elements, whatever their type and number of axes. Borrows the view's extents.
+struct Footprint {
+  AddressRange range;
+  std::uintptr_t data;
+  std::uint64_t element_size;
+  int rank;
+  const Index *extents, *strides;
+
+  template <class T, int Rank>
+  explicit Footprint(const TensorView<T, Rank>& view)
+      : range(address_range(view)),
+        data(reinterpret_cast<std::uintptr_t>(view.data())),
+        element_size(sizeof(T)),
+        rank(Rank),
+        extents(view.extents().values),
+        strides(view.strides().values) {}
+
+  /// How far, in elements, a step along an axis goes.
+  Index step_length(int axis) const { return strides[axis] < 0 ? -strides[axis] : strides[axis]; }
+  bool is_empty() const { return range.begin == range.end; }
+};
 
 /// The addresses of a view modulo a period, as far as an interval tells: [begin, begin + size) + period * n.
 struct Residues {
@@ -18,15 +34,14 @@ struct Residues {
   std::uint64_t size = 0;
 };
 /// Axes whose stride is a multiple of the period add nothing.
-template <class T, int Rank>
-Residues residues(const TensorView<T, Rank>& view, std::uint64_t period) {
-  std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(view.data());
-  std::uint64_t size = sizeof(T);
-  for (int axis = 0; axis < Rank; ++axis) {
-    const std::uint64_t stride = as_size(step_length(view, axis)) * sizeof(T);
+inline Residues residues(const Footprint& view, std::uint64_t period) {
+  std::uintptr_t begin = view.data;
+  std::uint64_t size = view.element_size;
+  for (int axis = 0; axis < view.rank; ++axis) {
+    const std::uint64_t stride = as_size(view.step_length(axis)) * view.element_size;
     if (stride % period == 0) continue;
-    const std::uint64_t reach = stride * static_cast<std::uint64_t>(view.extent(axis) - 1);
-    if (view.stride(axis) < 0) begin -= reach;
+    const std::uint64_t reach = stride * static_cast<std::uint64_t>(view.extents[axis] - 1);
+    if (view.strides[axis] < 0) begin -= reach;
     size += reach;
   }
   return {begin % period, size};
@@ -37,12 +52,46 @@ inline bool are_apart(const Residues& a, const Residues& b, std::uint64_t period
   const std::uint64_t from_a_to_b = (b.begin + period - a.begin) % period;
   return a.size <= from_a_to_b && b.size <= period - from_a_to_b;
 }
-template <class A, int RankA, class B, int RankB>
-bool has_dividing_period(const TensorView<A, RankA>& a, const TensorView<B, RankB>& b) {
-  for (int axis = 0; axis < RankA; ++axis) {
-    if (a.extent(axis) == 1 || a.stride(axis) == 0) continue;
-    const std::uint64_t period = as_size(step_length(a, axis)) * sizeof(A);
+inline bool has_dividing_period(const Footprint& a, const Footprint& b) {
+  for (int axis = 0; axis < a.rank; ++axis) {
+    if (a.extents[axis] == 1 || a.strides[axis] == 0) continue;
+    const std::uint64_t period = as_size(a.step_length(axis)) * a.element_size;
     if (are_apart(residues(a, period), residues(b, period), period)) return true;
+  }
+  return false;
+}
+inline bool is_disjoint(const Footprint& a, const Footprint& b) {
+  return a.range.end <= b.range.begin || b.range.end <= a.range.begin || has_dividing_period(a, b) ||
+         has_dividing_period(b, a);
+}
+
+/// Euclid's; <numeric> has it, and much else to compile.
+constexpr Index greatest_common_divisor(Index a, Index b) {
+  return b == 0 ? a : greatest_common_divisor(b, a % b);
+}
+
+/// Each axis steps over all that the axes behind it reach, as in any slice of a row-major tensor.
+inline bool is_nested(const Footprint& view) {
+  Index reach = 0;  // from the first to the last element of the axes seen so far
+  for (int axis = view.rank; axis-- > 0;) {
+    if (view.extents[axis] == 1) continue;
+    if (view.strides[axis] <= reach) return false;
+    reach += view.strides[axis] * (view.extents[axis] - 1);
+  }
+  return true;
+}
+inline bool has_coinciding_elements(const Footprint& view) {
+  if (view.is_empty() || is_nested(view)) return false;
+  for (int a = 0; a < view.rank; ++a) {
+    if (view.extents[a] == 1) continue;
+    const Index step = view.step_length(a);
+    if (step == 0) return true;
+    for (int b = 0; b < a; ++b) {
+      if (view.extents[b] == 1) continue;
+      // other / divisor steps along a are as far as step / divisor along b
+      const Index other = view.step_length(b), divisor = greatest_common_divisor(step, other);
+      if (view.extents[b] > step / divisor && view.extents[a] > other / divisor) return true;
+    }
   }
   return false;
 }
@@ -54,47 +103,14 @@ bool has_dividing_period(const TensorView<A, RankA>& a, const TensorView<B, Rank
 /// that interleave in another way it says false.
 template <class A, int RankA, class B, int RankB>
 bool is_disjoint(const TensorView<A, RankA>& a, const TensorView<B, RankB>& b) {
-  const AddressRange x = address_range(a), y = address_range(b);
-  return x.end <= y.begin || y.end <= x.begin || detail::has_dividing_period(a, b) ||
-         detail::has_dividing_period(b, a);
+  return detail::is_disjoint(detail::Footprint(a), detail::Footprint(b));
 }
-
-namespace detail {
-/// Euclid's; <numeric> has it, and much else to compile.
-constexpr Index greatest_common_divisor(Index a, Index b) {
-  return b == 0 ? a : greatest_common_divisor(b, a % b);
-}
-
-/// Each axis steps over all that the axes behind it reach, as in any slice of a row-major tensor.
-template <class T, int Rank>
-bool is_nested(const TensorView<T, Rank>& view) {
-  Index reach = 0;  // from the first to the last element of the axes seen so far
-  for (int axis = Rank; axis-- > 0;) {
-    if (view.extent(axis) == 1) continue;
-    if (view.stride(axis) <= reach) return false;
-    reach += view.stride(axis) * (view.extent(axis) - 1);
-  }
-  return true;
-}
-}  // namespace detail
 
 /// True if two index tuples that differ in one or two axes have one address: strides of 0, overlapping
 /// windows.
 template <class T, int Rank>
 bool has_coinciding_elements(const TensorView<T, Rank>& view) {
-  if (view.size() == 0 || detail::is_nested(view)) return false;
-  const auto stride = [&](int axis) { return detail::step_length(view, axis); };
-  for (int a = 0; a < Rank; ++a) {
-    if (view.extent(a) == 1) continue;
-    if (stride(a) == 0) return true;
-    for (int b = 0; b < a; ++b) {
-      if (view.extent(b) == 1) continue;
-      // stride(b) / divisor steps along a are as far as stride(a) / divisor along b
-      const Index divisor = detail::greatest_common_divisor(stride(a), stride(b));
-      if (view.extent(b) > stride(a) / divisor && view.extent(a) > stride(b) / divisor) return true;
-    }
-  }
-  return false;
+  return detail::has_coinciding_elements(detail::Footprint(view));
 }
 
 namespace detail {

@@ -59,21 +59,7 @@ class RowProducts {
 
   template <int>
   void add_values(int, const A* weights, const Values& values, Index key, Index count, bool skip_zeros) {
-    if (skip_zeros) return add_seen_values(weights, values.run.from(key), count);
-    constexpr Index together = 16;  // keys: their value rows stay in the first-level cache
-    alignas(64) A compact[as_size(together * rows_at_once)];
-    for (Index k = 0; k < count; k += together) {
-      const StoredRun run = values.run.from(key + k);
-      const Index n = std::min(together, count - k);
-      for_row_blocks([&](int first, int rows) {
-        for (Index i = 0; i < n; ++i) {
-          const A scale = run.scales == nullptr ? A(1) : run.scale<A>(i);
-          for (int r = 0; r < rows; ++r)
-            compact[i * rows_at_once + r] = scale * weights[(k + i) * lanes + first + r];
-        }
-        values.kernels->add[rows - 1](value_dim_, compact, run, n, output_ + first * value_dim_);
-      });
-    }
+    add_weighted(weights, values.from(key), count, skip_zeros);
   }
 
   void rescale(const A* factors, int) {
@@ -94,6 +80,25 @@ class RowProducts {
   template <class F>
   void for_row_blocks(F f) const {
     for (int first = 0; first < rows_; first += rows_at_once) f(first, std::min(rows_at_once, rows_ - first));
+  }
+
+  /// Not inlined: the packets for which add_values() is compiled make no difference here.
+  ATTN_NOINLINE void add_weighted(const A* weights, const Values& values, Index count, bool skip_zeros) {
+    if (skip_zeros) return add_seen_values(weights, values.run, count);
+    constexpr Index together = 16;  // keys: their value rows stay in the first-level cache
+    alignas(64) A compact[as_size(together * rows_at_once)];
+    for (Index k = 0; k < count; k += together) {
+      const StoredRun run = values.run.from(k);
+      const Index n = std::min(together, count - k);
+      for_row_blocks([&](int first, int rows) {
+        for (Index i = 0; i < n; ++i) {
+          const A scale = run.scales == nullptr ? A(1) : run.scale<A>(i);
+          for (int r = 0; r < rows; ++r)
+            compact[i * rows_at_once + r] = scale * weights[(k + i) * lanes + first + r];
+        }
+        values.kernels->add[rows - 1](value_dim_, compact, run, n, output_ + first * value_dim_);
+      });
+    }
   }
 
   /// A weight of 0 adds nothing even if the value is NaN or infinite.

@@ -20,9 +20,9 @@ struct TileRows {
 template <class A>
 using RunFunction = void (*)(const A* in, A* out, Index count);
 
-/// to[c * to_stride] = from[c * from_stride], converted.
+/// to[c * to_stride] = from[c * from_stride], converted. Not inlined: called once per row, from many places.
 template <class From, class To>
-void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_stride) {
+ATTN_NOINLINE void copy_row(const From* from, Index from_stride, Index dim, To* to, Index to_stride) {
   if (from_stride == 1 && to_stride == 1) {
     convert(from, dim, to);
   } else {

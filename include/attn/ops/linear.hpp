@@ -122,4 +122,16 @@ void linear_into(const TensorView<const T, Rank>& x, const PackedLinear<T>& weig
   if (!rows) copy(TensorView<const A, Rank>(arguments.y.data, wanted), out);
 }
 
+#ifdef ATTN_INSTANTIATE
+#define ATTN_INSTANTIATE_LINEAR(T, Rank)                                                      \
+  ATTN_INSTANTIATE void linear_into(const TensorView<const T, Rank>&, const PackedLinear<T>&, \
+                                    const TensorView<T, Rank>&, const LinearOptions&,         \
+                                    const TensorView<const T, Rank>&);
+ATTN_INSTANTIATE_LINEAR(float, 2)
+ATTN_INSTANTIATE_LINEAR(float, 3)
+ATTN_INSTANTIATE_LINEAR(double, 2)
+ATTN_INSTANTIATE_LINEAR(double, 3)
+#undef ATTN_INSTANTIATE_LINEAR
+#endif
+
 ATTN_NAMESPACE_END

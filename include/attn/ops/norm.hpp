@@ -89,16 +89,38 @@ void rms_norm_row(const A* x, A* out, Index size, const A* weight, const A* bias
              [&](const auto& v) ATTN_LAMBDA_INLINE { return kernels::mul(v, kernels::broadcast(factor)); });
 }
 
+/// Writes one row from another, with a weight and a bias that may be null.
+template <class A>
+using NormRow = void (*)(const A* x, A* out, Index size, const A* weight, const A* bias, A eps);
+
+template <class T, int Rank>
+void norm_rows(const char* name, const TensorView<const T, Rank>& x, const TensorView<T, Rank>& out,
+               RowAxes axes, const RunOptions& options, NormRow<Accumulator<T>> row,
+               const Accumulator<T>* weight, const Accumulator<T>* bias, Accumulator<T> eps) {
+  using A = Accumulator<T>;
+  map_rows(name, x, out, axes, options,
+           [=](const A* in, A* to, Index size) { row(in, to, size, weight, bias, eps); });
+}
+
 #ifdef ATTN_INSTANTIATE
-ATTN_INSTANTIATE void layer_norm_row(const float*, float*, Index, const float*, const float*, float);
-ATTN_INSTANTIATE void layer_norm_row(const double*, double*, Index, const double*, const double*, double);
-ATTN_INSTANTIATE void rms_norm_row(const float*, float*, Index, const float*, const float*, float);
-ATTN_INSTANTIATE void rms_norm_row(const double*, double*, Index, const double*, const double*, double);
+#define ATTN_INSTANTIATE_NORM_ROWS(T, Rank)                                                                  \
+  ATTN_INSTANTIATE void norm_rows(const char*, const TensorView<const T, Rank>&, const TensorView<T, Rank>&, \
+                                  RowAxes, const RunOptions&, NormRow<T>, const T*, const T*, T);
+#define ATTN_INSTANTIATE_NORMS(T)                                                   \
+  ATTN_INSTANTIATE void layer_norm_row(const T*, T*, Index, const T*, const T*, T); \
+  ATTN_INSTANTIATE void rms_norm_row(const T*, T*, Index, const T*, const T*, T);   \
+  ATTN_INSTANTIATE_NORM_ROWS(T, 2)                                                  \
+  ATTN_INSTANTIATE_NORM_ROWS(T, 3)                                                  \
+  ATTN_INSTANTIATE_NORM_ROWS(T, 4)
+ATTN_INSTANTIATE_NORMS(float)
+ATTN_INSTANTIATE_NORMS(double)
+#undef ATTN_INSTANTIATE_NORMS
+#undef ATTN_INSTANTIATE_NORM_ROWS
 #endif
 
-template <class X, class Weight, class Bias, class Out, class F>
+template <class X, class Weight, class Bias, class Out>
 void norm_into(const char* name, const X& x, const Weight& weight, const Bias& bias, Out&& out,
-               const NormOptions& options, F row) {
+               const NormOptions& options, NormRow<Accumulator<ElementOf<const X>>> row) {
   using T = ElementOf<const X>;
   using A = Accumulator<T>;
   static_assert(Element<T> && std::same_as<T, ElementOf<Out>>,
@@ -111,8 +133,7 @@ void norm_into(const char* name, const X& x, const Weight& weight, const Bias& b
   const A* const w = affine_values<A>(name, "weight", weight, size, frame);
   const A* const b = affine_values<A>(name, "bias", bias, size, frame);
   const A eps = static_cast<A>(options.eps);
-  map_rows(name, read_view(x), as_view(out), options.axes, {options.executor, &workspace},
-           [=](const A* in, A* to, Index n) { row(in, to, n, w, b, eps); });
+  norm_rows(name, read_view(x), as_view(out), options.axes, {options.executor, &workspace}, row, w, b, eps);
 }
 
 }  // namespace detail

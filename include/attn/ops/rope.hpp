@@ -174,21 +174,39 @@ class RotaryEmbedding {
   template <class X, class Out>
   void rotate(const char* name, const X& x, Out& out, const RowPositions& positions, const Turn& turn,
               const RunOptions& options) const {
-    using T = ElementOf<X>;
-    const TensorView<const T, 4> from = as_bhld(detail::read_view(x));
-    const TensorView<T, 4> to = as_bhld(as_view(out));
-    detail::check_elementwise(name, from, to);
-    check(from.extent(3) == config_.head_dim, name, ": x ", from, " has head_dim ", from.extent(3),
-          " and the embedding ", config_.head_dim);
-    positions.check_fit(name, from);
-    detail::rotate_rows(detail::RowRotation<T>{from, to, config_.pairing, config_.rotary_dim},
-                        Turns{*this, positions, turn}, options);
+    rotate_view<ElementOf<X>>(name, as_bhld(detail::read_view(x)), as_bhld(as_view(out)), positions, turn,
+                              options);
   }
+  template <class T>
+  void rotate_view(const char* name, const TensorView<const T, 4>& x, const TensorView<T, 4>& out,
+                   const RowPositions& positions, const Turn& turn, const RunOptions& options) const;
 
   RopeConfig config_;
   std::vector<double> frequencies_;
   double attention_factor_;
   std::vector<double> steps_;  ///< of positions 0 ... block - 1: cosines and sines of all pairs
 };
+
+template <class T>
+void RotaryEmbedding::rotate_view(const char* name, const TensorView<const T, 4>& x,
+                                  const TensorView<T, 4>& out, const RowPositions& positions,
+                                  const Turn& turn, const RunOptions& options) const {
+  detail::check_elementwise(name, x, out);
+  check(x.extent(3) == config_.head_dim, name, ": x ", x, " has head_dim ", x.extent(3),
+        " and the embedding ", config_.head_dim);
+  positions.check_fit(name, x);
+  detail::rotate_rows(detail::RowRotation<T>{x, out, config_.pairing, config_.rotary_dim},
+                      Turns{*this, positions, turn}, options);
+}
+
+#ifdef ATTN_INSTANTIATE
+#define ATTN_INSTANTIATE_ROTATION(T)                                                               \
+  ATTN_INSTANTIATE void RotaryEmbedding::rotate_view(const char*, const TensorView<const T, 4>&,   \
+                                                     const TensorView<T, 4>&, const RowPositions&, \
+                                                     const Turn&, const RunOptions&) const;
+ATTN_INSTANTIATE_ROTATION(float)
+ATTN_INSTANTIATE_ROTATION(double)
+#undef ATTN_INSTANTIATE_ROTATION
+#endif
 
 ATTN_NAMESPACE_END

@@ -108,8 +108,9 @@ void check_sdpa_extents(const Q& q, const K& k, const V& v) {
                            " is longer than 2^30 positions");
 }
 
-template <class Q, class K, class V, class M>
-Problem sdpa_problem(const Q& q, const K& k, const V& v, const M& mask, const SdpaOptions& options) {
+template <class Q, class K, class V>
+Problem sdpa_problem(const Q& q, const K& k, const V& v, bool mask_uses_positions,
+                     const SdpaOptions& options) {
   check_sdpa_extents(q, k, v);
   const Problem p{.batch = q.extent(0),
                   .num_heads = q.extent(1),
@@ -120,7 +121,7 @@ Problem sdpa_problem(const Q& q, const K& k, const V& v, const M& mask, const Sd
                   .value_dim = v.extent(3),
                   .offset = options.query_offset.value_or(QueryOffset(0))};
   check(
-      options.query_offset || p.q_len == p.kv_len || !uses_positions<M>, "sdpa: q ", q, " and k ", k,
+      options.query_offset || p.q_len == p.kv_len || !mask_uses_positions, "sdpa: q ", q, " and k ", k,
       " differ in length and the mask uses positions: set options.query_offset, the key position of query 0 "
       "(kv_len - q_len = ",
       p.kv_len - p.q_len, " for decoding, 0 to align top-left)");
@@ -132,7 +133,6 @@ Problem sdpa_problem(const Q& q, const K& k, const V& v, const M& mask, const Sd
   check<std::invalid_argument>(options.soft_cap >= 0 && std::isfinite(options.soft_cap),
                                "sdpa: options.soft_cap ", options.soft_cap,
                                " must be a finite number and not negative");
-  mask_validate(mask, p);
   return p;
 }
 
@@ -146,67 +146,89 @@ void check_no_overlap(const char* name, const TensorView<R, RankR>& result, cons
                                  other);
 }
 
-/// A finished check of everything: what the kernels need. K and V as key_rows() gives them.
-template <class T, class K, class V, class M>
-struct SdpaCall {
+/// A finished check of everything: what the kernels need. K and V as key_rows() gives them. Knows the mask by
+/// its hooks alone, so that a mask adds little to compile. Borrows the mask and the options.
+template <class T, class K, class V>
+class SdpaCall {
+ public:
   using A = Accumulator<T>;
-  TensorView<const T, 4> q;
-  K k;
-  V v;
-  TensorView<T, 4> out;
-  Problem problem;
-  kernels::ForwardArguments<A> arguments;
-  const M& mask;
-  const SdpaOptions& options;
 
+  template <Mask M>
   SdpaCall(const TensorView<const T, 4>& queries, const K& keys, const V& values,
-           const TensorView<T, 4>& result, const M& m, const SdpaOptions& o)
-      : q(queries),
-        k(keys),
-        v(values),
-        out(result),
-        problem(sdpa_problem(q, k, v, m, o)),
-        arguments{.q = StoredRows<T>(q), .k = StoredRows(k), .v = StoredRows(v), .out = out, .logsumexp = {}},
-        mask(m),
-        options(o) {
-    arguments.scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(problem.head_dim)));
-    arguments.soft_cap = o.soft_cap;
-    arguments.sinks = o.sinks;
-    const Dims<4> wanted{problem.batch, problem.num_heads, problem.q_len, problem.value_dim};
-    check(out.extents() == wanted, "sdpa: out ", out, " should be ", wanted, " for q ", q, " and v ", v);
-    check_separate_from_inputs("out", out);
+           const TensorView<T, 4>& result, const M& mask, const SdpaOptions& options)
+      : q_(queries), k_(keys), v_(values), out_(result), options_(options), hooks_(mask, problem_) {
+    prepare(uses_positions<M>);
+    mask_validate(mask, problem_);
   }
+  SdpaCall(const SdpaCall&) = delete;  // the hooks point to the problem
+  SdpaCall& operator=(const SdpaCall&) = delete;
 
-  template <class R, int Rank>
-  void check_separate_from_inputs(const char* name, const TensorView<R, Rank>& result) const {
-    check_distinct("sdpa", name, result);
-    check_no_overlap(name, result, "q", q);
-    check_no_overlap(name, result, "k", k);
-    check_no_overlap(name, result, "v", v);
-  }
+  const Problem& problem() const { return problem_; }
   /// A result beside out must not touch an input, nor out.
   template <class R, int Rank>
   void check_separate(const char* name, const TensorView<R, Rank>& result) const {
     check_separate_from_inputs(name, result);
-    check_no_overlap(name, result, "out", out);
+    check_no_overlap(name, result, "out", out_);
+  }
+  /// Runs the fused kernel.
+  void run(const TensorView<A, 3>& logsumexp);
+  /// Writes the scores at a stage, after run().
+  void write_scores(const TensorView<A, 4>& scores, ScoreStage stage);
+
+ private:
+  void prepare(bool mask_uses_positions);
+  template <class R, int Rank>
+  void check_separate_from_inputs(const char* name, const TensorView<R, Rank>& result) const {
+    check_distinct("sdpa", name, result);
+    check_no_overlap(name, result, "q", q_);
+    check_no_overlap(name, result, "k", k_);
+    check_no_overlap(name, result, "v", v_);
   }
 
-  /// Runs the fused kernel.
-  void run(const TensorView<A, 3>& logsumexp) {
-    if (problem.batch * problem.num_heads * problem.q_len == 0) return;
-    Workspace local;
-    arguments.logsumexp = logsumexp;
-    kernels::run_forward(arguments, kernels::ForwardHooks<A>(mask, problem), options.executor,
-                         options.workspace != nullptr ? *options.workspace : local);
-  }
-  /// Writes the scores at a stage, after run().
-  void write_scores(const TensorView<A, 4>& scores, ScoreStage stage) {
-    if (scores.size() == 0) return;
-    Workspace local;
-    kernels::run_scores(arguments, kernels::ForwardHooks<A>(mask, problem), stage, scores, options.executor,
-                        options.workspace != nullptr ? *options.workspace : local);
-  }
+  TensorView<const T, 4> q_;
+  K k_;
+  V v_;
+  TensorView<T, 4> out_;
+  const SdpaOptions& options_;
+  Problem problem_;
+  kernels::ForwardArguments<A> arguments_;
+  kernels::ForwardHooks<A> hooks_;
 };
+
+template <class T, class K, class V>
+void SdpaCall<T, K, V>::prepare(bool mask_uses_positions) {
+  problem_ = sdpa_problem(q_, k_, v_, mask_uses_positions, options_);
+  arguments_ = {
+      .q = StoredRows<T>(q_), .k = StoredRows(k_), .v = StoredRows(v_), .out = out_, .logsumexp = {}};
+  arguments_.scale = options_.scale.value_or(1 / std::sqrt(static_cast<double>(problem_.head_dim)));
+  arguments_.soft_cap = options_.soft_cap;
+  arguments_.sinks = options_.sinks;
+  const Dims<4> wanted{problem_.batch, problem_.num_heads, problem_.q_len, problem_.value_dim};
+  check(out_.extents() == wanted, "sdpa: out ", out_, " should be ", wanted, " for q ", q_, " and v ", v_);
+  check_separate_from_inputs("out", out_);
+}
+
+template <class T, class K, class V>
+void SdpaCall<T, K, V>::run(const TensorView<A, 3>& logsumexp) {
+  if (problem_.batch * problem_.num_heads * problem_.q_len == 0) return;
+  Workspace local;
+  arguments_.logsumexp = logsumexp;
+  kernels::run_forward(arguments_, hooks_, options_.executor,
+                       options_.workspace != nullptr ? *options_.workspace : local);
+}
+
+template <class T, class K, class V>
+void SdpaCall<T, K, V>::write_scores(const TensorView<A, 4>& scores, ScoreStage stage) {
+  if (scores.size() == 0) return;
+  Workspace local;
+  kernels::run_scores(arguments_, hooks_, stage, scores, options_.executor,
+                      options_.workspace != nullptr ? *options_.workspace : local);
+}
+
+#ifdef ATTN_INSTANTIATE
+ATTN_INSTANTIATE class SdpaCall<float, TensorView<const float, 4>, TensorView<const float, 4>>;
+ATTN_INSTANTIATE class SdpaCall<double, TensorView<const double, 4>, TensorView<const double, 4>>;
+#endif
 
 /// The tensor that sdpa returns for q: a Matrix for rank 2, else a Tensor.
 template <class T, int Rank>
@@ -229,8 +251,8 @@ template <class Q, class K, class V, class O, class M>
 auto sdpa_call(const Q& q, const K& k, const V& v, const O& out, const M& mask, const SdpaOptions& options) {
   const auto keys = key_rows(k);
   const auto values = key_rows(v);
-  return SdpaCall<ElementOf<Q>, std::remove_const_t<decltype(keys)>, std::remove_const_t<decltype(values)>,
-                  M>(as_bhld(read_only(q)), keys, values, as_bhld(as_view(out)), mask, options);
+  return SdpaCall<ElementOf<Q>, std::remove_const_t<decltype(keys)>, std::remove_const_t<decltype(values)>>(
+      as_bhld(read_only(q)), keys, values, as_bhld(as_view(out)), mask, options);
 }
 
 }  // namespace detail
@@ -263,7 +285,7 @@ void sdpa_with_logsumexp_into(const Q& q, const K& k, const V& v, O&& out, L&& l
                               const SdpaOptions& options = {}) {
   auto call = detail::sdpa_call(q, k, v, as_view(out), mask, options);
   const auto rows = detail::as_bhl(as_view(logsumexp));
-  const Dims<3> wanted{call.problem.batch, call.problem.num_heads, call.problem.q_len};
+  const Dims<3> wanted{call.problem().batch, call.problem().num_heads, call.problem().q_len};
   check(rows.extents() == wanted, "sdpa_with_logsumexp_into: logsumexp ", rows, " should be ", wanted);
   call.check_separate("logsumexp", rows);
   call.run(rows);
@@ -306,7 +328,7 @@ void sdpa_with_weights_into(const Q& q, const K& k, const V& v, O&& out, W&& wei
   using A = Accumulator<ElementOf<Q>>;
   auto call = detail::sdpa_call(q, k, v, as_view(out), mask, options);
   const auto scores = as_bhld(as_view(weights));
-  const Problem& p = call.problem;
+  const Problem& p = call.problem();
   const Dims<4> wanted{p.batch, p.num_heads, p.q_len, p.kv_len};
   check(scores.extents() == wanted, "sdpa_with_weights_into: weights ", scores, " should be ", wanted);
   call.check_separate("weights", scores);
