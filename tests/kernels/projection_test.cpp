@@ -45,7 +45,7 @@ using Scalars = testing::Types<float, double>;
 TYPED_TEST_SUITE(Projection, Scalars);
 
 TYPED_TEST(Projection, WritesEveryOutputAndNothingElse) {
-  for (const Index tokens : {1, 5, 95, 96, 97, 193})
+  for (const Index tokens : {1, 5, 127, 128, 129, 257})
     for (const Index out : {1, 5, 8, 24, 31, 48, 100}) {
       const auto x = random_tensor<TypeParam, 2>({tokens, 3}, 1),
                  weight = random_tensor<TypeParam, 2>({out, 3}, 2);
@@ -66,7 +66,7 @@ TYPED_TEST(Projection, WritesEveryOutputAndNothingElse) {
 }
 
 TYPED_TEST(Projection, StartsAtTheBiasWhateverTheDepth) {
-  for (const Index in : {0, 1, 511, 512, 513, 1100}) {
+  for (const Index in : {0, 1, 639, 640, 641, 1300}) {
     attn::Tensor<TypeParam, 2> x({3, in}), weight({10, in});
     std::fill(x.data(), x.data() + x.size(), TypeParam(1));
     std::fill(weight.data(), weight.data() + weight.size(), TypeParam(2));
@@ -79,6 +79,26 @@ TYPED_TEST(Projection, StartsAtTheBiasWhateverTheDepth) {
                   2 * static_cast<double>(in) + static_cast<double>(bias(o)),
                   static_cast<double>(in + 1) * 4 *
                       static_cast<double>(std::numeric_limits<TypeParam>::epsilon()) * 10);
+  }
+}
+
+/// Tokens are in blocks of one size and another, weights in one slice and in several: the order of the sum is
+/// the same.
+TYPED_TEST(Projection, GivesATokenTheSameBitsAloneAndAmongOthers) {
+  for (const Index in : {100, 640, 1300}) {
+    const auto x = random_tensor<TypeParam, 2>({41, in}, 1),
+               weight = random_tensor<TypeParam, 2>({60, in}, 2);
+    const kernels::PackedWeight<TypeParam> packed(std::type_identity<TypeParam>{},
+                                                  std::as_const(weight).view(),
+                                                  attn::TensorView<const TypeParam, 1>{});
+    const auto all = this->product(41, packed, x);
+    for (const Index t : {0, 17, 40}) {
+      attn::Tensor<TypeParam, 2> row({1, in});
+      copy(std::as_const(x).view().slice(0, {t, t + 1}), row.view());
+      const auto alone = this->product(1, packed, row);
+      for (Index o = 0; o < 60; ++o)
+        EXPECT_EQ(all[static_cast<std::size_t>(t * 65 + o)], alone[static_cast<std::size_t>(o)]) << in;
+    }
   }
 }
 

@@ -140,6 +140,8 @@ class PackedWeight {
             first == 0 ? bias_.data() + panel * lanes : nullptr,
             scales_.size() == 0 ? nullptr : scales_.data() + panel * lanes};
   }
+  /// Bytes of the weights of a slice of so many inputs.
+  Index slice_bytes(Index depth) const { return depth * lanes * element_size_; }
   /// The block for so many packets of features and so many tokens, a power of two.
   ProjectBlock<A> project(int packets, int tokens) const {
     return blocks_->block[packets - 1][std::countr_zero(static_cast<unsigned>(tokens))];
