@@ -191,6 +191,18 @@ TEST(LinearIntoOfPackedStorage, EightBitWeightsAreWithinHalfTheirScale) {
   });
 }
 
+TEST(LinearIntoErrors, NameTheWeightThatEightBitsCannotHold) {
+  attn::Tensor<float, 2> weight({2, 3});
+  const auto text = [&] {
+    return error_text<std::invalid_argument>(
+        [&] { (void)attn::pack_linear(read(weight), {}, attn::WeightStorage::int8); });
+  };
+  weight(1, 2) = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(text(), "attn: pack_linear: weight [2, 3] holds nan at [1, 2], which 8 bits cannot");
+  weight(0, 1) = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(text(), "attn: pack_linear: weight [2, 3] holds -inf at [0, 1], which 8 bits cannot");
+}
+
 TEST(LinearIntoErrors, NameBothSides) {
   const attn::Tensor<float, 2> weight({4, 6});
   const attn::Tensor<float, 1> bias({5});

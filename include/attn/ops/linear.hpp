@@ -1,5 +1,6 @@
 // attn/ops/linear.hpp - linear_into: y = activation(x W^T + b + residual) on a weight packed beforehand.
 #pragma once
+#include <cmath>
 #include <optional>
 
 #include "attn/kernels/passes.hpp"
@@ -30,6 +31,12 @@ template <class S, Element T>
 PackedLinear<T> pack_linear_as(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias) {
   check(bias.extent(0) == 0 || bias.extent(0) == weight.extent(0), "pack_linear: bias ", bias,
         " does not fit weight ", weight);
+  if constexpr (std::is_same_v<S, std::int8_t>)
+    for (Index o = 0; o < weight.extent(0); ++o)
+      for (Index i = 0; i < weight.extent(1); ++i)
+        check<std::invalid_argument>(std::isfinite(static_cast<float>(weight(o, i))), "pack_linear: weight ",
+                                     weight, " holds ", static_cast<float>(weight(o, i)), " at [", o, ", ", i,
+                                     "], which 8 bits cannot");
   return {std::type_identity<S>{}, weight, bias};
 }
 }  // namespace detail
@@ -42,6 +49,7 @@ PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorVi
 }
 /// As above, in a storage; weights of double stay so. An 8-bit weight is within half a scale of the given
 /// one, where the scale is the largest weight of its output over 127.
+/// @throws std::invalid_argument if a weight that is to be 8-bit is not finite.
 template <Element T>
 PackedLinear<T> pack_linear(const TensorView<const T, 2>& weight, const TensorView<const T, 1>& bias,
                             WeightStorage storage) {
