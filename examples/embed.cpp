@@ -39,7 +39,8 @@ struct Options {
 void add_options(CLI::App& app, Options& o) {
   app.add_option("query", o.query, "What to look for")->required();
   app.add_option("-m,--model", o.model, "Folder with config.json, vocab.txt and model.safetensors")
-      ->required();
+      ->required()
+      ->check(CLI::ExistingDirectory);
   app.add_option("-f,--file", o.file,
                  "Text with one sentence per line, UTF-8; blank lines are skipped [standard input]");
   app.add_option("-n,--top", o.top, "Matches in the table; 0 for all")

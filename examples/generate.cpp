@@ -67,7 +67,8 @@ void add_sampling_options(CLI::App& app, Options& o) {
 void add_options(CLI::App& app, Options& o) {
   app.add_option("prompt", o.prompt, "The text to continue")->required();
   app.add_option("-m,--model", o.model, "Folder with config.json, tokenizer.json and model.safetensors")
-      ->required();
+      ->required()
+      ->check(CLI::ExistingDirectory);
   app.add_flag("--chat", o.chat, "The prompt is a message to a chat model (ChatML)");
   app.add_option("--system", o.system, "With --chat: what the model is told about itself")
       ->capture_default_str();

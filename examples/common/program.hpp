@@ -3,10 +3,19 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "attn/ops/build_info.hpp"
 
 namespace attn::examples {
+
+/// What to say of words on the command line that no option takes: a mistyped option before all else.
+inline std::string describe_surplus(const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    if (word.size() > 1 && word.front() == '-') return "there is no option " + word;
+  return "one word too many: " + words.front() + " (a text of several words goes in quotes)";
+}
 
 /// Parses the command line into `app`'s options and runs `work`.
 ///
@@ -24,6 +33,9 @@ int run_program(CLI::App& app, int argc, char** argv, Work&& work) {
     if (std::cout) return 0;
     std::cerr << app.get_name() << ": cannot write to standard output\n";
     return 1;
+  } catch (const CLI::ExtrasError&) {
+    std::cerr << app.get_name() << ": " << describe_surplus(app.remaining()) << "; see --help\n";
+    return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {

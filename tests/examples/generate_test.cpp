@@ -132,6 +132,14 @@ TEST_F(Generate, NamesTheFileThatTheModelLacks) {
   }
 }
 
+TEST_F(Generate, SaysThatAModelIsAFolder) {
+  const auto refusal = [&](const std::filesystem::path& path) {
+    return attn_test::run_command(scratch, "generate", {"--model", path.string(), "hello"});
+  };
+  expect_refusal(refusal(scratch / "elsewhere"), 2, "--model: Directory does not exist");
+  expect_refusal(refusal(model / "config.json"), 2, "--model: Directory is actually a file");
+}
+
 TEST_F(Generate, RefusesAModelThatItDoesNotKnowOrThatIsDamaged) {
   nlohmann::json config = attn_test::tiny_llama_config(64);
   config["model_type"] = "mamba";
@@ -169,7 +177,10 @@ TEST_F(Generate, RefusesAChatWithAModelThatKnowsNone) {
 }
 
 TEST_F(Generate, RefusesOptionsItDoesNotKnow) {
-  expect_refusal(generate({"--fast"}), 2, "--fast");
+  expect_refusal(generate({"--fast"}), 2, "generate: there is no option --fast; see --help");
+  expect_refusal(generate({"--max-tokns", "20"}, "a text"), 2, "generate: there is no option --max-tokns;");
+  expect_refusal(generate({"two"}, "words"), 2,
+                 "one word too many: words (a text of several words goes in quotes)");
   expect_refusal(generate({"--cache", "f8"}), 2, "--cache");
   expect_refusal(generate({"--weights", "f16"}), 2, "--weights");
   expect_refusal(generate({"--temperature", "-1"}), 2, "--temperature");
