@@ -27,9 +27,14 @@ TEST(BuildInfo, SaysWhatTheCompilersFlagsSay) {
   EXPECT_STREQ(info.instruction_set, "avx2");
   EXPECT_EQ(info.float_lanes, 8);
   EXPECT_TRUE(info.is_fast());
+#elif defined(__aarch64__)
+  EXPECT_EQ(info.float_lanes, 4);
+  EXPECT_TRUE(info.is_fast());
 #elif defined(__x86_64__) && !defined(__AVX__)
   EXPECT_EQ(info.float_lanes, 4);
   EXPECT_FALSE(info.is_fast());
+#else
+  EXPECT_EQ(info.is_fast(), info.has_fma && info.float_lanes >= 4);
 #endif
 }
 

@@ -17,8 +17,14 @@ struct BuildInfo {
   bool has_fma;                 ///< a multiply and an add are one instruction
   bool has_16_bit_dots;         ///< 16-bit inputs are multiplied as such, without a conversion to float
 
-  /// Kernels reach the speed that docs/performance.md shows from 8 lanes with multiply-add on.
-  constexpr bool is_fast() const { return float_lanes >= 8 && has_fma; }
+  /// Multiply-add, and registers as wide as most processors of this kind have them: 8 lanes on x86, else 4.
+  constexpr bool is_fast() const {
+#if defined(__x86_64__) || defined(__i386__) || defined(_M_X64) || defined(_M_IX86)
+    return float_lanes >= 8 && has_fma;
+#else
+    return float_lanes >= 4 && has_fma;
+#endif
+  }
 
   /// One line.
   friend std::ostream& operator<<(std::ostream& out, const BuildInfo& info) {
