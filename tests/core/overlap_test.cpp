@@ -116,4 +116,13 @@ TEST(CoincidingElements, AreNotInAViewOfNothing) {
   EXPECT_FALSE(attn::has_coinciding_elements(View4(memory.data(), {1, 1, 5, 8}, {0, 0, 8, 1})));
 }
 
+TEST(Overlap, AnAxisOfOneElementMayHaveAnyStrideInTheSameView) {
+  using View3 = attn::TensorView<int, 3>;
+  const View3 x(memory.data(), {2, 1, 6}, {6, 6, 1});
+  EXPECT_TRUE(attn::is_same(x, View3(memory.data(), {2, 1, 6}, {6, 99, 1})));
+  EXPECT_FALSE(attn::is_same(x, View3(memory.data(), {2, 1, 6}, {12, 6, 1})));
+  EXPECT_FALSE(attn::is_same(x, View3(memory.data(), {2, 1, 5}, {6, 6, 1})));
+  EXPECT_FALSE(attn::is_same(x, View3(memory.data() + 1, {2, 1, 6}, {6, 6, 1})));
+}
+
 }  // namespace

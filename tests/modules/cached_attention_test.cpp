@@ -347,6 +347,23 @@ TEST(CachedAttentionInARollingWindow, EqualsTheWholeSequenceUnderTheWindow) {
     }
 }
 
+TEST(CachedAttentionInARollingWindow, MakesRoomForTheRowsThatCountAlone) {
+  const Attention module = random_module({.embed_dim = dim, .num_heads = 4});
+  const auto x = random_tensor<float, 3>({2, 9, dim}, 8);
+  auto room = cache_for(module, 2, 8);
+  room.window = 3;
+  room.sinks = 1;
+  attn::KVCache<float> cache(room);
+  (void)module.forward(rows(x, 0, 3), cache, attn::Causal{});
+  const std::vector<Index> few{1, 2}, most{4, 3}, one{0, 1};
+  (void)module.forward(x, cache, attn::Causal{}, {.counts = few});  // 9 rows, of which few count
+  EXPECT_EQ(std::vector<Index>(cache.lengths().begin(), cache.lengths().end()), (std::vector<Index>{4, 5}));
+  (void)module.forward(rows(x, 0, 4), cache, attn::Causal{}, {.counts = most});
+  (void)module.forward(rows(x, 0, 1), cache, attn::Causal{}, {.counts = one});
+  EXPECT_EQ(cache.length(0), 8);  // full, and nothing came
+  EXPECT_EQ(cache.length(1), 4);  // full: sink and window stay
+}
+
 TEST(CachedAttentionExecutors, GiveTheSameBits) {
   const Attention module = random_module(all_configs()[6]);
   const auto x = random_tensor<float, 3>({2, 11, dim}, 9);

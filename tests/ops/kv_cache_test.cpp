@@ -536,9 +536,42 @@ TEST(CacheErrors, ConfigurationsThatCannotBeAreRefused) {
   EXPECT_EQ(text(config),
             "attn: KVCache: a rolling window evicts rows: it excludes growth and cross-attention");
   config = small;
-  config.max_len = Index{1} << 60;
-  EXPECT_NE(text(config).find("[2, 1, 1152921504606846976, 2] elements exceed the address space"),
-            std::string::npos);
+  config.max_len = Index{1} << 48;
+  config.num_kv_heads = Index{1} << 10;
+  EXPECT_NE(text(config).find("[2, 1024, 281474976710656, 2] elements exceed the address space"),
+            std::string::npos)
+      << text(config);
+}
+
+TEST(CacheErrors, NameRowsThatCannotBeNumbered) {
+  constexpr Index most = std::numeric_limits<Index>::max();
+  const auto text = [](const KVCacheConfig& c) {
+    return attn_test::error_text<std::length_error>([&] { KVCache<float> cache(c); });
+  };
+  const std::string too_many = "attn: KVCache: 9223372036854775807 rows of a sequence are more than 2^48";
+  EXPECT_EQ(text({.num_kv_heads = 1, .head_dim = 1, .max_len = most}), too_many);
+  EXPECT_EQ(text({.num_kv_heads = 1, .head_dim = 1, .max_len = most, .page_rows = 16}), too_many);
+  EXPECT_EQ(text({.num_kv_heads = 1, .head_dim = 1, .max_len = 4, .page_rows = most}), too_many);
+  EXPECT_EQ(text({.num_kv_heads = 1, .head_dim = 1, .max_len = 4, .window = most}), too_many);
+  EXPECT_EQ(text({.num_kv_heads = 1, .head_dim = 1, .max_len = 4, .window = 2, .sinks = most}), too_many);
+  EXPECT_EQ(
+      text({.batch = 1 << 16, .num_kv_heads = 1, .head_dim = 1, .max_len = Index{1} << 48, .page_rows = 1}),
+      "attn: KVCache: batch 65536 times max_len 281474976710656 rows exceed the address space");
+}
+
+TEST(CacheErrors, ARotationThatThrowsLeavesAllRows) {
+  for (const Index page_rows : {0, 2}) {
+    const KVCacheConfig config{
+        .num_kv_heads = 1, .head_dim = 2, .max_len = 6, .page_rows = page_rows, .window = 2};
+    KVCache<float> cache(config);
+    const Rows<float> rows(config, 6, 1);
+    cache.append(rows.k, rows.v);
+    const auto before = contents(cache);
+    const auto fail = [](const attn::TensorView<float, 3>&, Index) { throw std::runtime_error("no"); };
+    EXPECT_THROW(cache.make_room(1, fail), std::runtime_error);
+    EXPECT_EQ(contents(cache), before);
+    EXPECT_EQ(cache.positions()[0], 6);
+  }
 }
 
 TYPED_TEST(Cache, NoSequencesAndNoRowsAreFine) {
@@ -557,6 +590,16 @@ TYPED_TEST(Cache, NoSequencesAndNoRowsAreFine) {
     EXPECT_EQ(empty.copy().longest(), 0);
     EXPECT_NE(append_error(empty, 1), "no error");
   }
+}
+
+TEST(CacheKinds, ACrossAttentionCacheWithoutRowsIsStillToBeFilled) {
+  KVCacheConfig config = small;
+  config.kind = attn::CacheKind::cross_attention;
+  KVCache<float> cache(config);
+  const Rows<float> none(config, 0, 1), rows(config, 2, 1);
+  cache.append(none.k, none.v);
+  cache.append(rows.k, rows.v);
+  EXPECT_EQ(cache.longest(), 2);
 }
 
 TEST(CacheKinds, ACrossAttentionCacheIsFilledOnce) {

@@ -191,6 +191,61 @@ TEST(LinearIntoOfPackedStorage, EightBitWeightsAreWithinHalfTheirScale) {
   });
 }
 
+/// An axis of one row may have any stride, and says nothing of where the next row is.
+TEST(LinearIntoViews, WithAnAxisOfOneRowAreReadAndWrittenWhereTheyAre) {
+  const auto weight = random_tensor<float, 2>({5, 7}, 1);
+  const auto packed = attn::pack_linear(read(weight));
+  auto x = random_tensor<float, 4>({2, 1, 6, 7}, 2), residual = random_tensor<float, 4>({2, 1, 6, 5}, 3);
+  attn::Tensor<float, 4> y({2, 1, 6, 5});
+  std::fill_n(y.data(), y.size(), -1.0F);
+  attn::linear_into(std::as_const(x).view().slice(2, {0, 3}), packed, y.view().slice(2, {0, 3}), {},
+                    std::as_const(residual).view().slice(2, {0, 3}));
+  for (Index b = 0; b < 2; ++b)
+    for (Index i = 0; i < 6; ++i)
+      for (Index o = 0; o < 5; ++o) {
+        double expected = i < 3 ? static_cast<double>(residual(b, 0, i, o)) : -1;
+        for (Index c = 0; c < 7 && i < 3; ++c)
+          expected += static_cast<double>(x(b, 0, i, c)) * static_cast<double>(weight(o, c));
+        EXPECT_NEAR(y(b, 0, i, o), expected, 1e-6) << b << " " << i << " " << o;
+      }
+  // Rows that follow each other over all axes are still taken as one run.
+  const attn::TensorView<const float, 4> turned(x.data(), {2, 1, 3, 7}, {7, 99, 14, 1});
+  attn::Tensor<float, 4> out({2, 1, 3, 5});
+  attn::linear_into(turned, packed, out.view());
+  for (Index b = 0; b < 2; ++b)
+    for (Index i = 0; i < 3; ++i)
+      for (Index o = 0; o < 5; ++o) {
+        double expected = 0;
+        for (Index c = 0; c < 7; ++c)
+          expected += static_cast<double>(turned(b, 0, i, c)) * static_cast<double>(weight(o, c));
+        EXPECT_NEAR(out(b, 0, i, o), expected, 1e-6);
+      }
+}
+
+TEST(LinearIntoErrors, NameAResidualThatTheOutputOverlapsInPart) {
+  const attn::Tensor<float, 2> weight({4, 6}), x({3, 6});
+  const auto packed = attn::pack_linear(read(weight));
+  attn::Tensor<float, 2> rows({4, 4});
+  const auto out = rows.view().slice(0, {1, 4});
+  const auto text = [&](const attn::TensorView<const float, 2>& residual) {
+    return error_text<std::invalid_argument>([&] { attn::linear_into(read(x), packed, out, {}, residual); });
+  };
+  const std::string overlap =
+      "attn: linear_into: out overlaps residual [3, 4] in part; it may be residual itself or lie elsewhere";
+  EXPECT_EQ(text(read(rows).slice(0, {0, 3})), overlap);
+  EXPECT_EQ(text({rows.data() + 4, {3, 4}, {0, 1}}), overlap);
+  attn::linear_into(read(x), packed, out, {}, read(rows).slice(0, {1, 4}));
+}
+
+TEST(LinearIntoOfPackedStorage, EightBitWeightsMayBeSubnormal) {
+  attn::Tensor<float, 2> weight({1, 2}), x({1, 2}), y({1, 1});
+  weight(0, 0) = 190 * std::numeric_limits<float>::denorm_min();
+  weight(0, 1) = -weight(0, 0) / 2;
+  x(0, 0) = 1;
+  attn::linear_into(read(x), attn::pack_linear(read(weight), {}, attn::WeightStorage::int8), y.view());
+  EXPECT_LE(std::abs(y(0, 0) - weight(0, 0)), std::numeric_limits<float>::min() / 2);
+}
+
 TEST(LinearIntoErrors, NameTheWeightThatEightBitsCannotHold) {
   attn::Tensor<float, 2> weight({2, 3});
   const auto text = [&] {

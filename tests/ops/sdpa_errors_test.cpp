@@ -147,6 +147,17 @@ TEST_F(SdpaErrors, NameOptionsOfTheWrongSizeOrValue) {
             "attn: sdpa: options.query_offset has 0 values for a batch of 2");
   EXPECT_EQ(options({.query_offset = std::span<const Index>()}),
             "attn: sdpa: options.query_offset has 0 values for a batch of 2");
+  const std::vector<Index> far{0, (Index{1} << 52)};
+  EXPECT_EQ(options<std::length_error>({.query_offset = far}),
+            "attn: sdpa: options.query_offset 4503599627370496 is not between -2^52 and 2^52");
+  EXPECT_EQ(options<std::length_error>({.query_offset = std::numeric_limits<Index>::min()}),
+            "attn: sdpa: options.query_offset -9223372036854775808 is not between -2^52 and 2^52");
+  std::vector<double> no_numbers{0, 0, std::numeric_limits<double>::infinity(), 0};
+  EXPECT_EQ(options<std::invalid_argument>({.sinks = no_numbers}),
+            "attn: sdpa: options.sinks holds inf, which is no number below 3.4e38");
+  no_numbers[2] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(options<std::invalid_argument>({.sinks = no_numbers}),
+            "attn: sdpa: options.sinks holds nan, which is no number below 3.4e38");
   EXPECT_EQ(options<std::invalid_argument>({.soft_cap = -1}),
             "attn: sdpa: options.soft_cap -1 must be a finite number and not negative");
   constexpr double inf = std::numeric_limits<double>::infinity();

@@ -106,6 +106,15 @@ bool is_disjoint(const TensorView<A, RankA>& a, const TensorView<B, RankB>& b) {
   return detail::is_disjoint(detail::Footprint(a), detail::Footprint(b));
 }
 
+/// True if the two have every element in common, each at the same place.
+template <class T, int Rank>
+bool is_same(const TensorView<T, Rank>& a, const TensorView<T, Rank>& b) {
+  if (a.data() != b.data() || a.extents() != b.extents()) return false;
+  for (int axis = 0; axis < Rank; ++axis)
+    if (a.extent(axis) > 1 && a.stride(axis) != b.stride(axis)) return false;
+  return true;
+}
+
 /// True if two index tuples that differ in one or two axes have one address: strides of 0, overlapping
 /// windows.
 template <class T, int Rank>

@@ -3,6 +3,7 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "attn/core/tensor.hpp"
@@ -153,7 +154,8 @@ class PackedWeight {
     A largest = 0;
     for (Index i = 0; i < weight.extent(1); ++i)
       largest = std::max(largest, std::abs(static_cast<A>(weight(feature, i))));
-    return largest / 127;
+    // A scale that is normal: below, 127 times it would not reach the largest weight.
+    return largest == A(0) ? A(0) : std::max(largest / 127, std::numeric_limits<A>::min());
   }
 
   Index out_ = 0, in_ = 0, element_size_ = 0;

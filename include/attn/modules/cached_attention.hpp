@@ -75,6 +75,16 @@ class NewRows {
     return QueryOffset(std::span<const Index>(scratch));
   }
 
+  /// Evicts what a rolling window must before the rows that count find room.
+  template <class Cache>
+  void make_room_in(Cache& cache) const {
+    if (cache.config().window == 0) return;
+    if (counts_.empty())
+      cache.make_room(n_);
+    else
+      cache.make_room(counts_);
+  }
+
   /// Appends the rows that count of keys and values [batch, n, heads * dim].
   template <class Cache, Element X>
   void append_to(Cache& cache, const TensorView<const X, 3>& k, const TensorView<const X, 3>& v,
@@ -139,7 +149,7 @@ struct AppendAndAttend {
 
   template <Element X>
   void operator()(const AttendArguments<X>& a, SdpaOptions options) const {
-    if (cache.config().window > 0) cache.make_room(a.k.extent(1));
+    rows.make_room_in(cache);
     rollback.arm();
     rows.append_to(cache, a.k, a.v, *options.workspace);
     options.query_offset = rows.offset(rollback.lengths(), scratch);

@@ -43,9 +43,8 @@ template <class T, int Rank>
 void check_elementwise(const char* name, const TensorView<const T, Rank>& x, const TensorView<T, Rank>& out) {
   check(x.extents() == out.extents(), name, ": x ", x, " and out ", out, " differ in extents");
   check_distinct(name, "out", out);
-  const bool same = x.data() == out.data() && x.strides() == out.strides();
-  check(same || is_disjoint(x, out), name, ": out ", out, " overlaps x ", x,
-        " in part; it may be x itself or lie elsewhere");
+  check(is_same(x, TensorView<const T, Rank>(out)) || is_disjoint(x, out), name, ": out ", out,
+        " overlaps x ", x, " in part; it may be x itself or lie elsewhere");
 }
 
 /// Number of rows along the last axis.

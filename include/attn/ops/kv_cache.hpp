@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <concepts>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,8 +33,9 @@ concept KeyRotation = std::invocable < F&,
 /// their row, as streaming with sinks wants.
 ///
 /// Once there is room, nothing that appends, truncates, evicts or reorders allocates. An error leaves
-/// contents and lengths as they were. Any number of threads may use const members at a time; a member that
-/// changes the cache needs it, its views and all its forks alone. Views end with the next change.
+/// contents and lengths as they were; only where forks share pages and memory runs out, rows that a rolling
+/// window evicted for the new ones stay gone. Any number of threads may use const members at a time; a member
+/// that changes the cache needs it, its views and all its forks alone. Views end with the next change.
 template <Element T, StorageElement Storage = T>
 class KVCache {
  public:
@@ -73,9 +75,16 @@ class KVCache {
   /// before reading lengths() and positions() for the rows to come.
   /// @throws as append.
   void make_room(Index n) { find_room({.all = n}, KeepRotation{}); }
+  /// As above, for an append of counts[b] rows to sequence b.
+  void make_room(std::span<const Index> counts) {
+    check_each("make_room: counts", counts, "the rows that can be counted",
+               [](Index) { return std::numeric_limits<Index>::max(); });
+    find_room({.each = counts}, KeepRotation{});
+  }
   /// As above; key rows that an eviction gives another number go through rotate(keys, by): a writable
   /// TensorView<Storage, 3> [kv_heads, rows, head_dim], and by how many positions they moved (negative). With
-  /// the rotation of RoPE positions() are then numbers of rows.
+  /// the rotation of RoPE positions() are then numbers of rows. If rotate throws, all rows are still there,
+  /// and so is what it has written.
   /// @throws std::invalid_argument also if the storage is 8-bit integers: rotating mixes elements that share
   /// a scale, so these keys would have to be kept unrotated and rotated when read.
   template <KeyRotation<Storage> Rotate>
@@ -134,7 +143,6 @@ class KVCache {
   void reset() {
     truncate(0);
     std::fill(positions_.begin(), positions_.end(), Index{0});
-    filled_ = false;
   }
   /// Sequence b becomes what sequence entries[b] was: the step of a beam search. With pages no row is moved.
   /// @throws ShapeError if there is not one entry per sequence, each within [0, batch).
@@ -207,7 +215,7 @@ class KVCache {
   template <class Rotate>
   void find_room(const detail::RowCounts& counts, Rotate&& rotate);
   template <class Rotate>
-  void evict(Index b, Rotate&& rotate);
+  void rotate_moved_keys(Index b, Rotate&& rotate);
   void cut(Index b, Index len) {
     table_.truncate(b, len);
     positions_[as_size(b)] -= length(b) - len;
@@ -217,7 +225,6 @@ class KVCache {
   KVCacheConfig config_;
   detail::PageTable<Storage> table_;
   std::vector<Index> lengths_, positions_, scratch_;
-  bool filled_ = false;  // a cross-attention cache: by an append, of however few rows
 };
 
 template <Element T, StorageElement Storage>
@@ -225,7 +232,7 @@ void KVCache<T, Storage>::append_rows(const TensorView<const T, 4>& k, const Ten
                                       const detail::RowCounts& counts) {
   check_rows("append: k", k, k.extent(2), config_.head_dim);
   check_rows("append: v", v, k.extent(2), config_.value_dim);
-  check<std::invalid_argument>(!filled_ || config_.kind == CacheKind::self_attention,
+  check<std::invalid_argument>(longest() == 0 || config_.kind == CacheKind::self_attention,
                                "KVCache::append: a cross-attention cache is filled once; reset() it before "
                                "the keys of another input");
   find_room(counts, KeepRotation{});
@@ -239,7 +246,6 @@ void KVCache<T, Storage>::append_rows(const TensorView<const T, 4>& k, const Ten
     lengths_[as_size(b)] += rows.size();
     positions_[as_size(b)] += rows.size();
   }
-  filled_ = true;
 }
 
 template <Element T, StorageElement Storage>
@@ -266,32 +272,39 @@ void KVCache<T, Storage>::find_room(const detail::RowCounts& counts, Rotate&& ro
   }
   if (needed <= capacity()) return;
   if (config_.growth == Growth::doubling) {
-    const Index grown = std::max(needed, 2 * capacity());
-    table_.grow(grown, lengths_);
-    config_.max_len = grown;
+    KVCacheConfig grown = config_;
+    grown.max_len = std::max(needed, 2 * capacity());
+    detail::check_countable_rows(grown);
+    table_.grow(grown.max_len, lengths_);
+    config_ = grown;
     return;
   }
   const auto is_full = [&](Index b) { return length(b) + counts(b) > capacity(); };
-  if constexpr (!std::is_same_v<std::remove_cvref_t<Rotate>, KeepRotation>)
+  // All that can fail comes first.
+  if constexpr (!std::is_same_v<std::remove_cvref_t<Rotate>, KeepRotation>) {
     for (Index b = 0; b < batch(); ++b)
       if (is_full(b)) table_.unshare_rows(b, {evictable(b).end, length(b)});
-  for (Index b = 0; b < batch(); ++b)
-    if (is_full(b)) evict(b, rotate);
+    for (Index b = 0; b < batch(); ++b)
+      if (is_full(b)) rotate_moved_keys(b, rotate);
+  }
+  for (Index b = 0; b < batch(); ++b) {
+    if (!is_full(b)) continue;
+    const Range rows = evictable(b);
+    table_.remove(b, rows, length(b));
+    lengths_[as_size(b)] -= rows.size();
+    if constexpr (!std::is_same_v<std::remove_cvref_t<Rotate>, KeepRotation>)
+      positions_[as_size(b)] -= rows.size();
+  }
 }
 
 template <Element T, StorageElement Storage>
 template <class Rotate>
-void KVCache<T, Storage>::evict(Index b, Rotate&& rotate) {
+void KVCache<T, Storage>::rotate_moved_keys(Index b, Rotate&& rotate) {
   const Range rows = evictable(b);
-  table_.remove(b, rows, length(b));
-  lengths_[as_size(b)] -= rows.size();
-  if constexpr (!std::is_same_v<std::remove_cvref_t<Rotate>, KeepRotation>) {
-    positions_[as_size(b)] -= rows.size();
-    const detail::RowPages<Storage>& keys = table_.pool().keys;
-    table_.for_each_run(b, {rows.begin, length(b)}, [&](Index page, Index first, Index, Index count) {
-      rotate(keys.rows(page, first, count), -rows.size());
-    });
-  }
+  const detail::RowPages<Storage>& keys = table_.pool().keys;
+  table_.for_each_run(b, {rows.end, length(b)}, [&](Index page, Index first, Index, Index count) {
+    rotate(keys.rows(page, first, count), -rows.size());
+  });
 }
 
 template <Element T, StorageElement Storage>
@@ -350,7 +363,6 @@ void KVCache<T, Storage>::assign(const StoredRows<Storage>& keys, const StoredRo
   const std::span<const Index> from = positions.empty() ? lengths : positions;
   std::copy(from.begin(), from.end(), other.positions_.begin());
   other.copy_rows(keys, values, all_entries());
-  other.filled_ = other.longest() > 0;
   *this = std::move(other);
 }
 
@@ -360,7 +372,6 @@ void KVCache<T, Storage>::take_lengths(const KVCache& from, std::span<const Inde
     lengths_[b] = from.lengths_[as_size(entries[b])];
     positions_[b] = from.positions_[as_size(entries[b])];
   }
-  filled_ = from.filled_;
 }
 
 template <Element T, StorageElement Storage>

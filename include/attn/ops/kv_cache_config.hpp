@@ -50,9 +50,19 @@ inline Index round_up(Index count, Index unit) { return (count + unit - 1) / uni
 /// Rows are evicted by as many: whole pages go, so that none is moved.
 inline Index eviction_unit(const KVCacheConfig& c) { return std::max<Index>(c.page_rows, 1); }
 
+/// @throws std::length_error unless the rows of all sequences can be numbered.
+inline void check_countable_rows(const KVCacheConfig& c) {
+  constexpr Index limit = Index{1} << 48;
+  for (const Index rows : {c.max_len, c.page_rows, c.window, c.sinks})
+    check<std::length_error>(rows <= limit, "KVCache: ", rows, " rows of a sequence are more than 2^48");
+  check<std::length_error>(
+      static_cast<double>(c.batch) * static_cast<double>(c.max_len + c.page_rows) < 0x1p60, "KVCache: batch ",
+      c.batch, " times max_len ", c.max_len, " rows exceed the address space");
+}
+
 /// The config with its defaults filled in.
 /// @throws ShapeError if an extent is negative or missing; std::invalid_argument if policies exclude each
-/// other.
+/// other; std::length_error if there are more rows than can be numbered.
 inline KVCacheConfig checked_config(KVCacheConfig c) {
   check(c.batch >= 0, "KVCache: batch ", c.batch, " must not be negative");
   check(c.num_kv_heads > 0, "KVCache: num_kv_heads ", c.num_kv_heads, " must be positive");
@@ -64,6 +74,7 @@ inline KVCacheConfig checked_config(KVCacheConfig c) {
         " must not be negative");
   check<std::invalid_argument>(c.window > 0 || c.sinks == 0, "KVCache: ", c.sinks,
                                " sinks without a window: nothing is evicted");
+  check_countable_rows(c);
   if (c.value_dim == 0) c.value_dim = c.head_dim;
   if (c.window == 0) return c;
   check<std::invalid_argument>(c.growth == Growth::fixed && c.kind == CacheKind::self_attention,

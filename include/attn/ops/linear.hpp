@@ -69,10 +69,14 @@ std::optional<kernels::Rows<T>> as_rows(const TensorView<T, Rank>& x) {
   if constexpr (Rank == 1) {
     return kernels::Rows<T>{x.data(), 0};
   } else {
-    for (int axis = Rank - 3; axis >= 0; --axis)
-      if (x.extent(axis) > 1 && x.stride(axis) != x.stride(axis + 1) * x.extent(axis + 1))
-        return std::nullopt;
-    return kernels::Rows<T>{x.data(), x.stride(Rank - 2)};
+    Index rows = 1, stride = 0;  // of the axes seen so far; the stride of an axis of one row says nothing
+    for (int axis = Rank - 1; axis-- > 0;) {
+      if (x.extent(axis) == 1) continue;
+      if (rows == 1) stride = x.stride(axis);
+      if (x.stride(axis) != rows * stride) return std::nullopt;
+      rows *= x.extent(axis);
+    }
+    return kernels::Rows<T>{x.data(), stride};
   }
 }
 
@@ -94,7 +98,8 @@ kernels::Rows<const A> rows_for_reading(const TensorView<T, Rank>& x, Index colu
 ///
 /// x [..., in], out [..., out], any rank, strides and element type; residual as out, or an empty view for
 /// none; it may be out itself. Sums run in the accumulator type, over the inputs in a fixed order.
-/// @throws ShapeError if the extents do not fit together; std::invalid_argument if out overlaps x.
+/// @throws ShapeError if the extents do not fit together; std::invalid_argument if out overlaps x, or the
+/// residual in part.
 template <Element T, int Rank>
 void linear_into(const TensorView<const T, Rank>& x, const PackedLinear<T>& weight,
                  const TensorView<T, Rank>& out, const LinearOptions& options = {},
@@ -109,6 +114,11 @@ void linear_into(const TensorView<const T, Rank>& x, const PackedLinear<T>& weig
         " should be ", wanted);
   detail::check_distinct("linear_into", "out", out);
   check<std::invalid_argument>(is_disjoint(x, out), "linear_into: out overlaps x ", x);
+  check<std::invalid_argument>(residual.data() == nullptr ||
+                                   is_same(residual, TensorView<const T, Rank>(out)) ||
+                                   is_disjoint(residual, out),
+                               "linear_into: out overlaps residual ", residual,
+                               " in part; it may be residual itself or lie elsewhere");
   if (out.size() == 0) return;
 
   Workspace local;

@@ -1,6 +1,7 @@
 // attn/ops/sdpa.hpp - scaled dot-product attention on the caller's tensors.
 #pragma once
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -128,8 +129,15 @@ Problem sdpa_problem(const Q& q, const K& k, const V& v, bool mask_uses_position
   const auto offsets = static_cast<Index>(p.offset.per_batch().size());
   check(!p.offset.is_per_batch() || offsets == p.batch, "sdpa: options.query_offset has ", offsets,
         " values for a batch of ", p.batch);
+  constexpr Index limit = Index{1} << 52;
+  for (Index b = 0; b < (p.offset.is_per_batch() ? offsets : 1); ++b)
+    check<std::length_error>(-limit < p.offset(b) && p.offset(b) < limit, "sdpa: options.query_offset ",
+                             p.offset(b), " is not between -2^52 and 2^52");
   check(options.sinks.empty() || static_cast<Index>(options.sinks.size()) == p.num_heads,
         "sdpa: options.sinks has ", options.sinks.size(), " values for ", p.num_heads, " query heads");
+  for (const double sink : options.sinks)
+    check<std::invalid_argument>(sink <= static_cast<double>(std::numeric_limits<float>::max()),
+                                 "sdpa: options.sinks holds ", sink, ", which is no number below 3.4e38");
   check<std::invalid_argument>(options.soft_cap >= 0 && std::isfinite(options.soft_cap),
                                "sdpa: options.soft_cap ", options.soft_cap,
                                " must be a finite number and not negative");
