@@ -115,7 +115,7 @@ TEST_F(Embed, NamesTheFileThatTheModelLacks) {
     std::filesystem::rename(scratch / name, model / name);
   }
   std::filesystem::remove_all(model);
-  expect_refusal(embed({"cat"}), 1, model.string());
+  expect_refusal(embed({"cat"}), 2, "--model: Directory does not exist: " + model.string());
 }
 
 TEST_F(Embed, RefusesAVocabularyThatTheModelHasNoRowsFor) {
