@@ -592,21 +592,23 @@ TYPED_TEST(Cache, NoSequencesAndNoRowsAreFine) {
   }
 }
 
-TEST(CacheKinds, ACrossAttentionCacheWithoutRowsIsStillToBeFilled) {
+const KVCacheConfig small_cross = [] {
   KVCacheConfig config = small;
   config.kind = attn::CacheKind::cross_attention;
-  KVCache<float> cache(config);
-  const Rows<float> none(config, 0, 1), rows(config, 2, 1);
+  return config;
+}();
+
+TEST(CacheKinds, ACrossAttentionCacheWithoutRowsIsStillToBeFilled) {
+  KVCache<float> cache(small_cross);
+  const Rows<float> none(small_cross, 0, 1), rows(small_cross, 2, 1);
   cache.append(none.k, none.v);
   cache.append(rows.k, rows.v);
   EXPECT_EQ(cache.longest(), 2);
 }
 
 TEST(CacheKinds, ACrossAttentionCacheIsFilledOnce) {
-  KVCacheConfig config = small;
-  config.kind = attn::CacheKind::cross_attention;
-  KVCache<float> cache(config);
-  const Rows<float> rows(config, 2, 1), others(config, 2, 2);
+  KVCache<float> cache(small_cross);
+  const Rows<float> rows(small_cross, 2, 1), others(small_cross, 2, 2);
   cache.append(rows.k, rows.v);
   const auto first = contents(cache);
   EXPECT_EQ(attn_test::error_text<std::invalid_argument>([&] { cache.append(others.k, others.v); }),

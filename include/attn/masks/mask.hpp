@@ -32,6 +32,9 @@
 
 ATTN_NAMESPACE_BEGIN
 
+/// Positions lie between -2^52 and 2^52, where double counts and sums of them do not overflow.
+inline constexpr Index farthest_position = Index{1} << 52;
+
 /// Key position of query 0: one for all, or one per batch entry (rows of unequal length). Negative values are
 /// legal: the first queries then stand before key 0. Borrows the per-batch values: of a vector or an array
 /// that has a name, or of a span.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attn/io/safetensors.hpp"
+#include "attn/masks/mask.hpp"
 #include "attn/ops/kv_cache.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -69,9 +70,8 @@ class CacheReader {
     for (Index b = 0; b < config_.batch; ++b) read_length(b);
     weights.copy_to(layer_name(layer) + "positions",
                     TensorView<Index, 1>(positions_.data(), {config_.batch}));
-    constexpr Index limit = Index{1} << 52;  // of positions that are exact in double
     for (std::size_t b = 0; b < positions_.size(); ++b)
-      check<FormatError>(lengths_[b] <= positions_[b] && positions_[b] < limit, weights.origin(),
+      check<FormatError>(lengths_[b] <= positions_[b] && positions_[b] < farthest_position, weights.origin(),
                          ": position ", positions_[b], " of sequence ", b, " does not fit its ", lengths_[b],
                          " rows");
   }

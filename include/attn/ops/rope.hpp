@@ -39,7 +39,7 @@ class RowPositions {
     const auto offsets = static_cast<Index>(offset_.per_batch().size());
     check(!offset_.is_per_batch() || offsets == batch, name, ": ", offsets, " offsets for the batch of x ",
           x);
-    constexpr Index limit = Index{1} << 52;
+    constexpr Index limit = farthest_position;
     const auto check_size = [&](Index first, Index count) {
       check<std::length_error>(-limit < first && first < limit - count, name, ": position ", first, " of x ",
                                x, " is not between -2^52 and 2^52");

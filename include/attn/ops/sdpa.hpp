@@ -23,8 +23,8 @@ struct SdpaOptions {
   std::optional<double> scale{};  ///< multiplies q.k; default 1 / sqrt(head_dim)
   double soft_cap = 0;            ///< scores become soft_cap * tanh(score / soft_cap); 0: none
   /// One score per query head that takes part in the softmax's denominator only (Xiao et al. 2023, "Efficient
-  /// streaming language models with attention sinks", section 3.2, in the form without value); empty: none.
-  /// Borrowed.
+  /// streaming language models with attention sinks", section 3.2, in the form without value); -inf takes no
+  /// part; empty: none. Borrowed.
   std::span<const double> sinks{};
   /// Key position of query 0, one for all or one per batch entry. Default 0 if q_len == kv_len; must be given
   /// if the lengths differ and the mask uses positions: kv_len - q_len for decoding, 0 to align top-left.
@@ -129,10 +129,9 @@ Problem sdpa_problem(const Q& q, const K& k, const V& v, bool mask_uses_position
   const auto offsets = static_cast<Index>(p.offset.per_batch().size());
   check(!p.offset.is_per_batch() || offsets == p.batch, "sdpa: options.query_offset has ", offsets,
         " values for a batch of ", p.batch);
-  constexpr Index limit = Index{1} << 52;
   for (Index b = 0; b < (p.offset.is_per_batch() ? offsets : 1); ++b)
-    check<std::length_error>(-limit < p.offset(b) && p.offset(b) < limit, "sdpa: options.query_offset ",
-                             p.offset(b), " is not between -2^52 and 2^52");
+    check<std::length_error>(-farthest_position < p.offset(b) && p.offset(b) < farthest_position,
+                             "sdpa: options.query_offset ", p.offset(b), " is not between -2^52 and 2^52");
   check(options.sinks.empty() || static_cast<Index>(options.sinks.size()) == p.num_heads,
         "sdpa: options.sinks has ", options.sinks.size(), " values for ", p.num_heads, " query heads");
   for (const double sink : options.sinks)
@@ -276,8 +275,9 @@ auto sdpa_call(const Q& q, const K& k, const V& v, const O& out, const M& mask, 
 /// Dao 2023, "FlashAttention-2".
 /// @throws ShapeError if the extents, the mask or the options do not fit together, or elements of out
 /// coincide.
-/// @throws std::invalid_argument if out overlaps an input (other columns of one matrix do not), or soft_cap
-/// is negative or not finite.
+/// @throws std::invalid_argument if out overlaps an input (other columns of one matrix do not), soft_cap is
+/// negative or not finite, or a sink is no number below 3.4e38.
+/// @throws std::length_error if a length reaches 2^30, or an offset 2^52 in size.
 template <class Q, class K, class V, WritableTensor O, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>>
 void sdpa_into(const Q& q, const K& k, const V& v, O&& out, const M& mask = {},
