@@ -111,7 +111,9 @@ void print_json(const std::vector<Entry>& entries) {
 void print_table(const std::vector<Entry>& entries, Index top) {
   std::vector<std::size_t> order(entries.size() - 1);
   std::iota(order.begin(), order.end(), std::size_t{1});
-  std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) { return entries[i].score; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    return entries[a].score != entries[b].score ? entries[a].score > entries[b].score : a < b;
+  });
   if (top > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(top)));
 
   Table table({{"rank"}, {"score"}, {"sentence", Align::left}});

@@ -254,8 +254,7 @@ void Bpe::read_added_tokens(const json& tokens, const std::string& name) {
     found[is_true(entry, "normalized") ? 1 : 0].emplace_back(content, id);
   }
   for (std::size_t pass = 0; pass < found.size(); ++pass) {
-    std::ranges::stable_sort(found[pass], std::greater{},
-                             [](const auto& token) { return token.first.size(); });
+    std::ranges::sort(found[pass], std::greater{}, [](const auto& token) { return token.first.size(); });
     for (auto& [content, id] : found[pass]) {
       added_[pass].contents.push_back(std::move(content));
       added_[pass].ids.push_back(id);

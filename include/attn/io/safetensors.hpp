@@ -193,8 +193,10 @@ inline std::string safetensors_header_text(const std::filesystem::path& path, co
 inline void write_safetensors(const std::filesystem::path& path, const WeightMap& weights,
                               const std::map<std::string, std::string>& metadata) {
   std::vector<std::string> order = weights.names();
-  std::ranges::stable_sort(order, std::ranges::greater{},
-                           [&](const std::string& name) { return size_of(weights.at(name).dtype()); });
+  std::sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) {
+    const auto size_a = size_of(weights.at(a).dtype()), size_b = size_of(weights.at(b).dtype());
+    return size_a != size_b ? size_a > size_b : a < b;
+  });
   const std::string header = detail::safetensors_header_text(path, weights, order, metadata);
   const std::uint64_t length = header.size();
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "attn/models/causal_lm.hpp"
@@ -51,14 +52,13 @@ class Beams {
     for (std::size_t rank = 0; rank < candidates_.size(); ++rank) {
       const Candidate& c = candidates_[rank];
       if (is_end(c.token)) {  // one that is not among the best num_beams would not have been followed either
-        if (rank < as_size(config_.num_beams)) finished_.push_back(grown(c));
+        if (rank < as_size(config_.num_beams)) finish(grown(c));
       } else if (next.size() < as_size(config_.num_beams)) {
         next.push_back(grown(c));
         parents_.push_back(c.parent);
       }
     }
     live_ = std::move(next);
-    keep_best();
     return !live_.empty() && length() < config_.max_new_tokens && !is_decided();
   }
 
@@ -77,8 +77,7 @@ class Beams {
   /// The best that ended, or were cut off, best first.
   std::vector<BeamHypothesis> take_result() {
     if (length() == config_.max_new_tokens)
-      for (BeamHypothesis& beam : live_) finished_.push_back(std::move(beam));
-    keep_best();
+      for (BeamHypothesis& beam : live_) finish(std::move(beam));
     return std::move(finished_);
   }
 
@@ -132,10 +131,12 @@ class Beams {
     }
     std::sort_heap(candidates_.begin(), candidates_.end());
   }
-  void keep_best() {
-    std::stable_sort(finished_.begin(), finished_.end(),
-                     [](const BeamHypothesis& a, const BeamHypothesis& b) { return a.score > b.score; });
-    if (finished_.size() > as_size(config_.num_beams)) finished_.resize(as_size(config_.num_beams));
+  /// Keeps the best num_beams of those that ended; of equal ones the first.
+  void finish(BeamHypothesis beam) {
+    const auto worse = std::find_if(finished_.begin(), finished_.end(),
+                                    [&](const BeamHypothesis& other) { return other.score < beam.score; });
+    finished_.insert(worse, std::move(beam));
+    if (finished_.size() > as_size(config_.num_beams)) finished_.pop_back();
   }
   /// Log-probabilities only fall, so what a continuation can reach at best is known: its own now, at the
   /// length that the score favours.
