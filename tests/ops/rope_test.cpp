@@ -185,6 +185,12 @@ TYPED_TEST(Rope, ResultsDependNeitherOnPlaceStridesNorExecutor) {
     attn::copy(x.view(), strided);
     rope.apply(strided, 30);
     EXPECT_TRUE(same_bits(in_place, strided));
+    for (Index shift = 0; shift < 16; ++shift) {  // every distance from a multiple of a packet
+      const attn::TensorView<T, 4> shifted(memory.data() + shift, {2, 5, 150, 24});
+      attn::copy(x.view(), shifted);
+      rope.apply(shifted, 30);
+      EXPECT_TRUE(same_bits(in_place, shifted)) << shift;
+    }
   }
 }
 

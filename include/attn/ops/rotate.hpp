@@ -11,35 +11,45 @@ namespace detail {
 
 /// Rotates one row: out may be in. `turns` holds, per pair, cosine and sine: the cosines first, as the
 /// pairing `half` reads them, or one after the other for `interleaved`.
+///
+/// Every pair goes through a packet, the last ones of a row by way of a copy: where multiply-add is one
+/// instruction, plain expressions round as the compiler pleases, here so and there so.
 template <class A>
 using RotateRow = void (*)(const A* in, const A* turns, Index pairs, A* out);
 
 template <class A>
 void rotate_halves(const A* in, const A* turns, Index pairs, A* out) {
   constexpr Index width = kernels::packet_width<A>;
-  const A *const cosine = turns, *const sine = turns + pairs;
+  const auto rotate = [](const A* in_x, const A* in_y, const A* cosine, const A* sine, A* out_x, A* out_y) {
+    const auto x = kernels::load(in_x), y = kernels::load(in_y);
+    const auto c = kernels::load(cosine), s = kernels::load(sine);
+    const auto minus_ys = kernels::mul(y, kernels::sub(kernels::broadcast(A(0)), s));
+    kernels::store(out_x, kernels::multiply_add(x, c, minus_ys));
+    kernels::store(out_y, kernels::multiply_add(y, c, kernels::mul(x, s)));
+  };
   Index i = 0;
-  for (; i + width <= pairs; i += width) {
-    const auto x = kernels::load(in + i), y = kernels::load(in + pairs + i);
-    const auto c = kernels::load(cosine + i), s = kernels::load(sine + i);
-    kernels::store(out + i, kernels::sub(kernels::mul(x, c), kernels::mul(y, s)));
-    kernels::store(out + pairs + i, kernels::add(kernels::mul(y, c), kernels::mul(x, s)));
-  }
-  for (; i < pairs; ++i) {
-    const A x = in[i], y = in[pairs + i];
-    out[i] = x * cosine[i] - y * sine[i];
-    out[pairs + i] = y * cosine[i] + x * sine[i];
-  }
+  for (; i + width <= pairs; i += width)
+    rotate(in + i, in + pairs + i, turns + i, turns + pairs + i, out + i, out + pairs + i);
+  if (i == pairs) return;
+  A x[std::size_t{width}] = {}, y[std::size_t{width}] = {};
+  A c[std::size_t{width}] = {}, s[std::size_t{width}] = {};
+  std::copy(in + i, in + pairs, x);
+  std::copy(in + pairs + i, in + 2 * pairs, y);
+  std::copy(turns + i, turns + pairs, c);
+  std::copy(turns + pairs + i, turns + 2 * pairs, s);
+  rotate(x, y, c, s, x, y);
+  std::copy_n(x, pairs - i, out + i);
+  std::copy_n(y, pairs - i, out + pairs + i);
 }
 
-/// A pair is a complex number, and a turn another: Eigen has packets for their product.
+/// A pair is a complex number, and a turn another.
 template <class A>
 void rotate_neighbours(const A* in, const A* turns, Index pairs, A* out) {
-  using Numbers = Eigen::Array<std::complex<A>, Eigen::Dynamic, 1>;
-  const auto numbers = [&](const A* x) {
-    return Eigen::Map<const Numbers>(reinterpret_cast<const std::complex<A>*>(x), pairs);
-  };
-  Eigen::Map<Numbers>(reinterpret_cast<std::complex<A>*>(out), pairs) = numbers(in) * numbers(turns);
+  using Number = std::complex<A>;
+  const auto product = [](const auto& x, const auto& turn)
+                           ATTN_LAMBDA_INLINE { return kernels::mul(x, turn); };
+  map_run(pairs, reinterpret_cast<Number*>(out), product, reinterpret_cast<const Number*>(in),
+          reinterpret_cast<const Number*>(turns));
 }
 
 /// The rows of in rotated into out, both [batch, heads, len, dim]; the elements from rotary_dim on are
