@@ -10,10 +10,10 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Scores of `Keys` keys against `Packets` packets of queries: c[j] = start + sum over dim of query[d] * key
-/// j [d]; `highest` takes in the maxima. Rows of queries and scores are `Lanes` apart.
+/// Scores of `Keys` keys, key_stride apart, against `Packets` packets of queries: c[j] = start + sum over dim
+/// of query[d] * key j [d]; `highest` takes in the maxima. Rows of queries and scores are `Lanes` apart.
 template <class A, int Packets, int Keys, int Lanes>
-ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcasts<A> keys,
+ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, const A* keys, Index key_stride,
                                const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores,
                                A* ATTN_RESTRICT highest) {
   constexpr int width = packet_width<A>;
@@ -22,9 +22,9 @@ ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcas
   unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { initial[m] = load(start + m * width); });
   block.fill(initial);
   for (Index d = 0; d < dim; ++d) {
-    block.step(query, keys.data, keys.j_stride);
+    block.step(query, keys, key_stride);
     query += Lanes;
-    keys.data += keys.k_stride;
+    ++keys;
   }
   block.store(scores, Lanes);
   unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
@@ -32,6 +32,24 @@ ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, Broadcas
     unroll<Keys>([&](auto j) ATTN_LAMBDA_INLINE { top = max(top, block.c[j][m]); });
     store(highest + m * width, top);
   });
+}
+
+/// output[j][lane] += sum over keys of weights[key][lane] * values[key][j], for the `Columns` columns of a
+/// strip. Rows of weights and output are `Lanes` apart.
+template <class A, int Packets, int Columns, int Lanes, bool SkipZeros>
+ATTN_NOINLINE void add_strip(Index keys, const A* ATTN_RESTRICT weights, const A* values,
+                             A* ATTN_RESTRICT output) {
+  RegisterBlock<A, Packets, Columns> block;
+  block.load(output, Lanes);
+  for (Index k = 0; k < keys; ++k) {
+    if constexpr (SkipZeros)
+      block.step_where_nonzero(weights, values, 1);
+    else
+      block.step(weights, values, 1);
+    weights += Lanes;
+    values += Columns;
+  }
+  block.store(output, Lanes);
 }
 
 /// The products of one lane group. (RowProducts has the same members, for a handful of rows.)
@@ -78,7 +96,7 @@ class LaneProducts {
   ATTN_ALWAYS_INLINE void score(int first, const Keys& keys, std::integral_constant<int, N>, const A* start,
                                 A* scores, A* highest) const {
     const int lane = first * width;
-    score_block<A, Count, N, lanes>(head_dim_, query_ + lane, {keys.data, 1, keys.stride}, start + lane,
+    score_block<A, Count, N, lanes>(head_dim_, query_ + lane, keys.data, keys.stride, start + lane,
                                     scores + lane, highest + lane);
   }
 
@@ -88,10 +106,9 @@ class LaneProducts {
                   bool skip_zeros) {
     const int lane = first * width;
     for_blocks<Shape::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
-      const Broadcasts<A> v{values.strip(column) + key * columns, columns, 1};
       const auto add =
-          skip_zeros ? accumulate_block<A, Count, columns, true> : accumulate_block<A, Count, columns, false>;
-      add(count, weights + lane, lanes, v, output_ + column * lanes + lane, lanes);
+          skip_zeros ? add_strip<A, Count, columns, lanes, true> : add_strip<A, Count, columns, lanes, false>;
+      add(count, weights + lane, values.strip(column) + key * columns, output_ + column * lanes + lane);
     });
   }
 

@@ -94,31 +94,5 @@ ATTN_ALWAYS_INLINE void for_blocks(Index count, F f, Index first = 0) {
   }
 }
 
-/// Where the B operand of a product lies: element (k, j) at data[k * k_stride + j * j_stride].
-template <class T>
-struct Broadcasts {
-  const T* data;
-  Index k_stride;
-  Index j_stride;
-};
-
-/// C[j][lanes] += sum over k < depth of A[k][lanes] * B(k, j), for one block of j.
-/// Rows of A and C are a_stride and c_stride apart.
-template <class T, int Packets, int Columns, bool SkipZeros>
-ATTN_NOINLINE void accumulate_block(Index depth, const T* ATTN_RESTRICT a, Index a_stride, Broadcasts<T> b,
-                                    T* ATTN_RESTRICT c, Index c_stride) {
-  RegisterBlock<T, Packets, Columns> block;
-  block.load(c, c_stride);
-  for (Index k = 0; k < depth; ++k) {
-    if constexpr (SkipZeros)
-      block.step_where_nonzero(a, b.data, b.j_stride);
-    else
-      block.step(a, b.data, b.j_stride);
-    a += a_stride;
-    b.data += b.k_stride;
-  }
-  block.store(c, c_stride);
-}
-
 }  // namespace kernels
 ATTN_NAMESPACE_END
