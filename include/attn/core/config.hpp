@@ -52,12 +52,27 @@ for finite inputs only."
 #define ATTN_ABI_JOIN(a, b, c, d) ATTN_ABI_JOIN_(a, b, c, d)
 #define ATTN_ABI ATTN_ABI_JOIN(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_ABI_ISA, ATTN_ABI_MATH)
 
+// Who accepts finite math need not hear of every -inf here (clang 18 and later).
+#define ATTN_QUIET_BEGIN
+#define ATTN_QUIET_END
+#if defined(__clang__) && defined(ATTN_ALLOW_FINITE_MATH)
+#if __has_warning("-Wnan-infinity-disabled")
+#undef ATTN_QUIET_BEGIN
+#undef ATTN_QUIET_END
+#define ATTN_QUIET_BEGIN \
+  _Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wnan-infinity-disabled\"")
+#define ATTN_QUIET_END _Pragma("clang diagnostic pop")
+#endif
+#endif
+
 #define ATTN_NAMESPACE_BEGIN \
+  ATTN_QUIET_BEGIN           \
   namespace attn {           \
   inline namespace ATTN_ABI {
 #define ATTN_NAMESPACE_END \
   }                        \
-  }
+  }                        \
+  ATTN_QUIET_END
 
 #ifndef ATTN_ASSERT
 #define ATTN_ASSERT(condition) assert(condition)
