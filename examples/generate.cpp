@@ -4,7 +4,9 @@
 //   generate --model models/smollm2 --chat "What is the capital of France?"
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <thread>
@@ -89,13 +91,23 @@ void add_options(CLI::App& app, Options& o) {
   add_sampling_options(app, o);
 }
 
-volatile sig_atomic_t interrupted = 0;
+std::atomic<std::time_t> interrupted = 0;  // when; a signal handler may touch what has no lock
+static_assert(std::atomic<std::time_t>::is_always_lock_free);
 
-/// Ctrl-C ends the text after the token in work; a second one ends the program.
+/// Ctrl-C ends the text after the token in work; one more, seconds later, ends the program. (`timeout` sends
+/// the same signal twice at once.)
 void end_text_on_interrupt() {
   struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  action.sa_handler = [](int signal) {
+    const std::time_t now = std::time(nullptr);
+    if (interrupted == 0) {
+      interrupted = now;
+    } else if (now - interrupted > 1) {
+      ::signal(signal, SIG_DFL);
+      raise(signal);
+    }
+  };
+  action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
 }
 
