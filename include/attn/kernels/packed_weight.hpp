@@ -115,6 +115,7 @@ class PackedWeight {
         blocks_(&project_blocks<A, S>()) {
     for (Index o = 0; o < out_; ++o) {
       if (bias.extent(0) > 0) bias_(o) = static_cast<A>(bias(o));
+      if (in_ == 0) continue;
       S* const feature = reinterpret_cast<S*>(panels_.data()) + o / lanes * in_ * lanes + o % lanes;
       if constexpr (std::is_same_v<S, std::int8_t>) {
         const A scale = scale_of(weight, o);
