@@ -2,11 +2,13 @@
 //
 //   embed --model models/minilm --file examples/data/sentences.txt "Which train goes to the coast?"
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "attn/core/thread_pool.hpp"
@@ -111,8 +113,9 @@ void print_json(const std::vector<Entry>& entries) {
 void print_table(const std::vector<Entry>& entries, Index top) {
   std::vector<std::size_t> order(entries.size() - 1);
   std::iota(order.begin(), order.end(), std::size_t{1});
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
-    return entries[a].score != entries[b].score ? entries[a].score > entries[b].score : a < b;
+  // NaN, from a model that has some, comes last.
+  std::ranges::sort(order, {}, [&](std::size_t i) {
+    return std::tuple(std::isnan(entries[i].score), -entries[i].score, i);
   });
   if (top > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(top)));
 
