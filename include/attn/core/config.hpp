@@ -28,6 +28,8 @@ for finite inputs only."
 // different instruction sets never share one definition at link time.
 #if defined(EIGEN_DONT_VECTORIZE)
 #define ATTN_ABI_ISA scalar
+#elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BF16__)
+#define ATTN_ABI_ISA avx512bf16
 #elif defined(__AVX512F__) && defined(__AVX512DQ__)
 #define ATTN_ABI_ISA avx512dq
 #elif defined(__AVX512F__)

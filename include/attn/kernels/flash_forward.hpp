@@ -155,7 +155,7 @@ class ForwardPass {
       }
     }
 
-    const bool may_hide_keys = hooks_.filter || hooks_.scores;
+    const bool may_hide_keys = hooks_.key_range_of != nullptr;
     if (may_hide_keys && !task.mode.skip_zeros)
       for (int g = 0; g < count; ++g)
         if (!groups[g].is_finite()) return false;

@@ -10,6 +10,18 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
+/// Stores a block of scores, rows `Lanes` apart; `highest` takes in the maxima.
+template <int Lanes, class A, int Packets, int Keys>
+ATTN_ALWAYS_INLINE void store_scores(const RegisterBlock<A, Packets, Keys>& block, A* scores, A* highest) {
+  constexpr int width = packet_width<A>;
+  block.store(scores, Lanes);
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+    Packet<A> top = load(highest + m * width);
+    unroll<Keys>([&](auto j) ATTN_LAMBDA_INLINE { top = max(top, block.c[j][m]); });
+    store(highest + m * width, top);
+  });
+}
+
 /// Scores of `Keys` keys, key_stride apart, against `Packets` packets of queries: c[j] = start + sum over dim
 /// of query[d] * key j [d]; `highest` takes in the maxima. Rows of queries and scores are `Lanes` apart.
 template <class A, int Packets, int Keys, int Lanes>
@@ -26,12 +38,7 @@ ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, const A*
     query += Lanes;
     ++keys;
   }
-  block.store(scores, Lanes);
-  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
-    Packet<A> top = load(highest + m * width);
-    unroll<Keys>([&](auto j) ATTN_LAMBDA_INLINE { top = max(top, block.c[j][m]); });
-    store(highest + m * width, top);
-  });
+  store_scores<Lanes>(block, scores, highest);
 }
 
 /// output[j][lane] += sum over keys of weights[key][lane] * values[key][j], for the `Columns` columns of a
@@ -52,9 +59,46 @@ ATTN_NOINLINE void add_strip(Index keys, const A* ATTN_RESTRICT weights, const A
   block.store(output, Lanes);
 }
 
+/// The output of one lane group, [value_dim][lanes].
+template <class A>
+class LaneOutput {
+  static constexpr int width = ForwardShape<A>::width;
+  static constexpr int lanes = ForwardShape<A>::lanes;
+
+ public:
+  /// Multiplies the output of every lane by its factor.
+  void rescale(const A* factors, int packets) {
+    for (int m = 0; m < packets; ++m) {
+      const Packet<A> scale = load(factors + m * width);
+      for (Index c = 0; c < value_dim_; ++c) {
+        A* const o = output_ + c * lanes + m * width;
+        store(o, mul(load(o), scale));
+      }
+    }
+  }
+
+  bool is_finite() const { return all_finite(output_, lanes * value_dim_); }
+
+  /// rows[i] = factors * output of lane first + i, for one packet of lanes.
+  void write(Index first, const A* factors, A* const* rows) const {
+    lanes_to_rows(output_ + first, lanes, factors, value_dim_, rows);
+  }
+
+ protected:
+  void place_output(A* output, Index value_dim) {
+    output_ = output;
+    value_dim_ = value_dim;
+  }
+  void clear_output() { std::fill(output_, output_ + lanes * value_dim_, A(0)); }
+
+  A* output_ = nullptr;
+  Index value_dim_ = 0;
+};
+
 /// The products of one lane group. (RowProducts has the same members, for a handful of rows.)
 template <class T>
-class LaneProducts {
+class LaneProducts : public LaneOutput<T> {
+  using LaneOutput<T>::output_, LaneOutput<T>::value_dim_;
   using Shape = ForwardShape<T>;
   static constexpr int width = Shape::width;
   static constexpr int lanes = Shape::lanes;
@@ -70,16 +114,15 @@ class LaneProducts {
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }
   void place(A* scratch, Index head_dim, Index value_dim) {
     query_ = scratch;
-    output_ = query_ + lanes * head_dim;
     head_dim_ = head_dim;
-    value_dim_ = value_dim;
+    this->place_output(query_ + lanes * head_dim, value_dim);
   }
 
   /// queries[i] is the contiguous query of lane i; every lane of `packets` packets has one.
   void begin(const A* const* queries, Index, int packets, A factor) {
     for (int m = 0; m < packets; ++m)
       rows_to_lanes(queries + m * width, head_dim_, factor, query_ + m * width, lanes);
-    std::fill(output_, output_ + lanes * value_dim_, A(0));
+    this->clear_output();
   }
 
   static Keys keys(const RowSource<A>& rows, Range range, A* scratch) {
@@ -112,28 +155,9 @@ class LaneProducts {
     });
   }
 
-  /// Multiplies the output of every lane by its factor.
-  void rescale(const A* factors, int packets) {
-    for (int m = 0; m < packets; ++m) {
-      const Packet<A> scale = load(factors + m * width);
-      for (Index c = 0; c < value_dim_; ++c) {
-        A* const o = output_ + c * lanes + m * width;
-        store(o, mul(load(o), scale));
-      }
-    }
-  }
-
-  bool is_finite() const { return all_finite(output_, lanes * value_dim_); }
-
-  /// rows[i] = factors * output of lane first + i, for one packet of lanes.
-  void write(Index first, const A* factors, A* const* rows) const {
-    lanes_to_rows(output_ + first, lanes, factors, value_dim_, rows);
-  }
-
  private:
-  A* query_ = nullptr;   // [head_dim][lanes]
-  A* output_ = nullptr;  // [value_dim][lanes]
-  Index head_dim_ = 0, value_dim_ = 0;
+  A* query_ = nullptr;  // [head_dim][lanes]
+  Index head_dim_ = 0;
 };
 
 }  // namespace kernels

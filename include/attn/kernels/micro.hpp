@@ -58,6 +58,12 @@ struct RegisterBlock {
                           ATTN_LAMBDA_INLINE { c[j][m] = mul(c[j][m], kernels::load(factors + m * width)); });
     });
   }
+  /// C = start + factor * C.
+  ATTN_ALWAYS_INLINE void scale_onto(const Packet<T>& factor, const Packet<T> (&start)[as_size(Packets)]) {
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { c[j][m] = multiply_add(c[j][m], factor, start[m]); });
+    });
+  }
   /// One term of the sum: A is `Packets` packets at a, B the scalars b[0], b[b_stride], ...
   template <class S>
   ATTN_ALWAYS_INLINE void step(const S* a, const T* b, Index b_stride) {
@@ -80,6 +86,35 @@ struct RegisterBlock {
       unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
         const Packet<T> lanes = kernels::load(a + m * width);
         c[j][m] = select(equal(lanes, zero), c[j][m], multiply_add(lanes, scalar, c[j][m]));
+      });
+    });
+  }
+  /// Two terms of the sum: lanes of A and scalars of B are pairs of bfloat16; B as it lies, b_stride bytes
+  /// apart.
+  ATTN_ALWAYS_INLINE void step_pairs(const T* a, const std::byte* b, Index b_stride) {
+    Packet<T> lanes[as_size(Packets)];
+    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+      lanes[m] = kernels::load(a + m * width);
+      ATTN_OPAQUE(lanes[m]);
+    });
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      const Packet<T> pair = broadcast_pair(b + j * b_stride);
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { c[j][m] = dot_pairs(lanes[m], pair, c[j][m]); });
+    });
+  }
+  /// As step_pairs(), but lanes keep their sum where an element of A is 0, as in step_where_nonzero().
+  ATTN_ALWAYS_INLINE void step_pairs_where_nonzero(const T* a, const std::byte* b, Index b_stride) {
+    const Packet<T> zero = broadcast(T(0));
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      const Packet<T> pair = broadcast_pair(b + j * b_stride);
+      const auto add = [&](const Packet<T>& lanes, const Packet<T>& scalar, const Packet<T>& sum)
+                           ATTN_LAMBDA_INLINE {
+                             return select(equal(lanes, zero), sum, multiply_add(lanes, scalar, sum));
+                           };
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+        const Packet<T> lanes = kernels::load(a + m * width);
+        c[j][m] = add(second_of_pairs(lanes), second_of_pairs(pair), c[j][m]);
+        c[j][m] = add(first_of_pairs(lanes), first_of_pairs(pair), c[j][m]);
       });
     });
   }

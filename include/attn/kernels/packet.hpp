@@ -3,8 +3,11 @@
 // Eigen gives one set of names for SSE, AVX, AVX-512, NEON and plain scalars (width 1); kernels are written
 // once with the names below. Works with Eigen 3.4 and 5.
 #pragma once
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -33,6 +36,13 @@ inline constexpr int vector_registers = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS;
 inline constexpr bool has_fma = true;
 #else
 inline constexpr bool has_fma = false;
+#endif
+
+/// A product of bfloat16 with bfloat16, added to a float, is half an instruction: see dot_pairs().
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__) && !defined(EIGEN_DONT_VECTORIZE)
+inline constexpr bool has_bfloat16_dots = true;
+#else
+inline constexpr bool has_bfloat16_dots = false;
 #endif
 
 namespace detail {
@@ -176,6 +186,91 @@ ATTN_ALWAYS_INLINE ScalarOf<P> max_of_lanes(const P& a) {
 template <class P>
 ATTN_ALWAYS_INLINE ScalarOf<P> sum_of_lanes(const P& a) {
   return Eigen::internal::predux(a);
+}
+
+// Pairs of bfloat16: the bits of a float hold two of them. Kept in packets and arrays of float.
+
+/// The first and second of a pair as bits; `first` and `second` must hold bfloat16, or floats that have the
+/// value of one.
+inline float pair_of(Eigen::bfloat16 first, Eigen::bfloat16 second) {
+  return std::bit_cast<float>(std::uint32_t{first.value} | std::uint32_t{second.value} << 16);
+}
+inline float pair_of(float first, float second) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(first) >> 16 |
+                              (std::bit_cast<std::uint32_t>(second) & 0xFFFF0000));
+}
+/// to[c] = the pair of first[c] and second[c].
+template <int Count, class S>
+ATTN_ALWAYS_INLINE void pair_rows(const S* first, const S* second, float* to) {
+#if defined(__AVX512BF16__) && !defined(EIGEN_DONT_VECTORIZE)
+  if constexpr (Count == 8 && std::is_same_v<S, Eigen::bfloat16>) {
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(first));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(second));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_unpacklo_epi16(a, b));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 4), _mm_unpackhi_epi16(a, b));
+    return;
+  }
+#endif
+  for (int c = 0; c < Count; ++c) to[c] = pair_of(first[c], second[c]);
+}
+/// The pair that lies at p, in every lane.
+inline Packet<float> broadcast_pair(const std::byte* p) {
+  float bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return broadcast(bits);
+}
+/// The first of each pair, as floats.
+template <class P>
+ATTN_ALWAYS_INLINE P first_of_pairs(const P& pairs) {
+  if constexpr (Eigen::internal::unpacket_traits<P>::size == 1) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(pairs) << 16);
+  } else {
+    namespace ei = Eigen::internal;
+    using Integers = typename ei::unpacket_traits<P>::integer_packet;
+    return ei::preinterpret<P>(ei::plogical_shift_left<16>(ei::preinterpret<Integers>(pairs)));
+  }
+}
+/// The second of each pair, as floats.
+template <class P>
+ATTN_ALWAYS_INLINE P second_of_pairs(const P& pairs) {
+  if constexpr (Eigen::internal::unpacket_traits<P>::size == 1) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(pairs) & 0xFFFF0000);
+  } else {
+    namespace ei = Eigen::internal;
+    using Integers = typename ei::unpacket_traits<P>::integer_packet;
+    const Integers upper = ei::pset1<Integers>(static_cast<std::int32_t>(0xFFFF0000));
+    return ei::preinterpret<P>(ei::pand(ei::preinterpret<Integers>(pairs), upper));
+  }
+}
+/// Pairs of bfloat16 from floats, rounded to the nearest, ties away from zero.
+template <class P>
+ATTN_ALWAYS_INLINE P round_to_pairs(const P& first, const P& second) {
+  if constexpr (Eigen::internal::unpacket_traits<P>::size == 1) {
+    const auto rounded = [](float x) {
+      return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) + 0x8000);
+    };
+    return pair_of(rounded(first), rounded(second));
+  } else {
+    namespace ei = Eigen::internal;
+    using Integers = typename ei::unpacket_traits<P>::integer_packet;
+    const Integers half = ei::pset1<Integers>(0x8000),
+                   upper = ei::pset1<Integers>(static_cast<std::int32_t>(0xFFFF0000));
+    const Integers low = ei::plogical_shift_right<16>(ei::padd(ei::preinterpret<Integers>(first), half));
+    const Integers high = ei::pand(ei::padd(ei::preinterpret<Integers>(second), half), upper);
+    return ei::preinterpret<P>(ei::por(low, high));
+  }
+}
+/// sum + the products of the seconds + those of the firsts, each added by itself. Without the instruction
+/// (which takes numbers below the smallest normal one as 0) it is two multiply-adds.
+template <class P>
+ATTN_ALWAYS_INLINE P dot_pairs(const P& a, const P& b, const P& sum) {
+#if defined(__AVX512BF16__) && !defined(EIGEN_DONT_VECTORIZE)
+  if constexpr (has_bfloat16_dots && sizeof(P) == 64)
+    return (P)_mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  else
+#endif
+    return multiply_add(first_of_pairs(a), first_of_pairs(b),
+                        multiply_add(second_of_pairs(a), second_of_pairs(b), sum));
 }
 
 ATTN_VECTOR_ARGUMENTS_BEGIN

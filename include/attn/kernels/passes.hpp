@@ -2,6 +2,7 @@
 // attn::compiled can hold.
 #pragma once
 #include "attn/kernels/flash_forward.hpp"
+#include "attn/kernels/pair_products.hpp"
 #include "attn/kernels/projection.hpp"
 #include "attn/kernels/row_products.hpp"
 #include "attn/kernels/run_tasks.hpp"
@@ -39,9 +40,11 @@ void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& ho
   using FewRows = RowProducts<A>;
   const Problem& p = *hooks.problem;
   if (p.q_len * p.group_size() <= FewRows::max_rows)
-    detail::run_few_rows<A, FewRows>(arguments, hooks, executor, workspace);
-  else
-    run_tasks<A>(ForwardPass<A>(arguments, hooks), executor, workspace);
+    return detail::run_few_rows<A, FewRows>(arguments, hooks, executor, workspace);
+  if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
+    if (arguments.q.holds_bfloat16() && arguments.k.holds_bfloat16() && arguments.v.holds_bfloat16())
+      return run_tasks<A>(ForwardPass<A, PairProducts>(arguments, hooks), executor, workspace);
+  run_tasks<A>(ForwardPass<A>(arguments, hooks), executor, workspace);
 }
 
 /// The scores of all pairs at a stage; arguments.logsumexp holds the results of run_forward.

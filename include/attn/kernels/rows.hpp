@@ -54,6 +54,7 @@ class RowStore {
         bytes_{rows.strides[0] * size_of<S>, rows.strides[1] * size_of<S>, rows.strides[2] * size_of<S>},
         row_bytes_(rows.extents[3] * size_of<S>),
         is_direct_(std::is_same_v<S, A> && (rows.strides[3] == 1 || rows.extents[3] == 1)),
+        holds_bfloat16_(std::is_same_v<S, Eigen::bfloat16>),
         kernels_(&row_kernels<A, S>()),
         direct_kernels_(&row_kernels<A, A>()),
         element_stride_(rows.strides[3]),
@@ -67,6 +68,7 @@ class RowStore {
 
   Index len() const { return len_; }
   Index dim() const { return dim_; }
+  bool holds_bfloat16() const { return holds_bfloat16_; }
   RowSource<A> rows_of(Index batch, Index head) const { return RowSource<A>(*this, batch, head); }
 
  private:
@@ -77,7 +79,8 @@ class RowStore {
   const std::byte* data_ = nullptr;
   Dims<3> bytes_{};  // from page to page, head to head, row to row
   Index row_bytes_ = 0;
-  bool is_direct_ = false;                         // rows can be read where they lie
+  bool is_direct_ = false;  // rows can be read where they lie
+  bool holds_bfloat16_ = false;
   const RowKernels<A>* kernels_ = nullptr;         // of the rows as they are stored
   const RowKernels<A>* direct_kernels_ = nullptr;  // of rows of A
   Index element_stride_ = 0, len_ = 0, dim_ = 0;
@@ -114,6 +117,13 @@ class RowSource {
       done += n;
     }
     return {scratch, store_.dim_};
+  }
+  /// Rows of bfloat16 where they lie, if that is one run of contiguous elements; else no data.
+  TileRows<Eigen::bfloat16> bfloat16_tile(Index first, Index count) const {
+    if (!store_.holds_bfloat16_ || store_.element_stride_ != 1 || !is_one_run(first, count))
+      return {nullptr, 0};
+    return {reinterpret_cast<const Eigen::bfloat16*>(address(first)),
+            store_.bytes_[2] / static_cast<Index>(sizeof(Eigen::bfloat16))};
   }
   /// The same rows as they are stored; converted only if they are not one run of contiguous rows, or if they
   /// must be of type A.
@@ -199,28 +209,53 @@ struct Strips {
   const A* strip(Index column) const { return data + column * rows; }
 };
 
-/// Cuts rows into strips of `Columns`, the last ones of Columns / 2, ... 1, in the order of for_blocks.
-template <int Columns, class A>
-ATTN_NOINLINE Strips<A> cut_into_strips(const TileRows<A>& rows, Index count, Index dim, A* strips) {
-  constexpr int together =
-      64 / static_cast<int>(sizeof(A)) / Columns;  // strips that share a cache line of the rows
+namespace detail {
+/// Cuts rows of `dim` columns into strips of `Columns`, the last ones of Columns / 2, ... 1, in the order of
+/// for_blocks; fill(row, column, n, to) writes n elements of one, n a constant. `Together`: strips to fill
+/// row by row, those that share a cache line of it.
+template <int Columns, int Together, class A, class Fill>
+ATTN_ALWAYS_INLINE Strips<A> fill_strips(Index count, Index dim, A* strips, Fill fill) {
   const auto cut = [&](Index column, auto width, auto n) ATTN_LAMBDA_INLINE {
-    for (Index i = 0; i < count; ++i) {
-      const A* const from = rows.data + i * rows.stride + column;
+    for (Index i = 0; i < count; ++i)
       unroll<n>([&](auto s) ATTN_LAMBDA_INLINE {
-        A* const to = strips + (column + s * width) * count + i * width;
-        for (int c = 0; c < width; ++c) to[c] = from[s * width + c];
+        fill(i, column + s * width, width, strips + (column + s * width) * count + i * width);
       });
-    }
   };
   Index column = 0;
   constexpr std::integral_constant<int, Columns> whole;
-  for (; column + together * Columns <= dim; column += together * Columns)
-    cut(column, whole, std::integral_constant<int, together>{});
+  for (; column + Together * Columns <= dim; column += Together * Columns)
+    cut(column, whole, std::integral_constant<int, Together>{});
   for_blocks<Columns>(
       dim, [&](Index c, auto width) ATTN_LAMBDA_INLINE { cut(c, width, std::integral_constant<int, 1>{}); },
       column);
   return {strips, count};
+}
+}  // namespace detail
+
+/// Cuts rows into strips of `Columns`.
+template <int Columns, class A>
+ATTN_NOINLINE Strips<A> cut_into_strips(const TileRows<A>& rows, Index count, Index dim, A* strips) {
+  constexpr int together = 64 / static_cast<int>(sizeof(A)) / Columns;
+  return detail::fill_strips<Columns, together>(
+      count, dim, strips, [&](Index row, Index column, auto n, A* to) ATTN_LAMBDA_INLINE {
+        const A* const from = rows.data + row * rows.stride + column;
+        for (int c = 0; c < n; ++c) to[c] = from[c];
+      });
+}
+
+/// As cut_into_strips, of pairs of rows: element c of row p of a strip is the pair of the elements in rows 2p
+/// and 2p + 1, the last one with 0 if there is no such row. S: bfloat16, or float for rows of such values.
+template <int Columns, class S>
+ATTN_NOINLINE Strips<float> cut_into_pairs(const TileRows<S>& rows, Index count, Index dim, float* strips) {
+  constexpr int together = 64 / static_cast<int>(sizeof(S)) / Columns;
+  return detail::fill_strips<Columns, together>(
+      (count + 1) / 2, dim, strips, [&](Index pair, Index column, auto n, float* to) ATTN_LAMBDA_INLINE {
+        const S* const first = rows.data + 2 * pair * rows.stride + column;
+        if (2 * pair + 1 < count)
+          pair_rows<n>(first, first + rows.stride, to);
+        else
+          for (int c = 0; c < n; ++c) to[c] = pair_of(first[c], S(0));
+      });
 }
 
 /// No NaN and no infinity among `size` elements.

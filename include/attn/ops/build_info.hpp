@@ -15,7 +15,7 @@ struct BuildInfo {
   const char* instruction_set;  ///< as in the namespace that symbols are in: "avx2", "avx512dq", "scalar"
   int float_lanes;              ///< floats in one vector register; 1: no vectors
   bool has_fma;                 ///< a multiply and an add are one instruction
-  bool has_16_bit_dots;         ///< 16-bit inputs are multiplied as such, without a conversion to float
+  bool has_16_bit_dots;         ///< bfloat16 is multiplied as such, without a conversion to float
 
   /// Multiply-add, and registers as wide as most processors of this kind have them: 8 lanes on x86, else 4.
   constexpr bool is_fast() const {
@@ -49,7 +49,7 @@ constexpr BuildInfo build_info() {
           ATTN_STRING_OF(ATTN_ABI_ISA),
           kernels::packet_width<float>,
           kernels::has_fma,
-          false};
+          kernels::has_bfloat16_dots};
 }
 
 ATTN_NAMESPACE_END

@@ -1,0 +1,168 @@
+// attn/kernels/pair_products.hpp - PairProducts: Q K^T and P V of bfloat16, two terms of a sum at a time.
+//
+// As LaneProducts, but a lane holds a pair of elements: of a query for Q K^T, of the weights of two keys for
+// P V. Keys enter as they lie; queries are not scaled, for that would round them; weights are rounded.
+#pragma once
+#include "attn/kernels/lane_products.hpp"
+
+ATTN_NAMESPACE_BEGIN
+namespace kernels {
+
+/// As score_block(), of `pairs` pairs; keys lie key_step bytes apart. c[j] = start + factor * sum.
+template <int Packets, int Keys, int Lanes>
+ATTN_NOINLINE void score_pairs(Index pairs, const float* ATTN_RESTRICT query, const std::byte* keys,
+                               Index key_step, float factor, const float* ATTN_RESTRICT start,
+                               float* ATTN_RESTRICT scores, float* ATTN_RESTRICT highest) {
+  constexpr int width = packet_width<float>;
+  RegisterBlock<float, Packets, Keys> block;
+  Packet<float> values[as_size(Packets)];
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { values[m] = broadcast(0.0F); });
+  block.fill(values);
+  for (Index p = 0; p < pairs; ++p) {
+    block.step_pairs(query, keys, key_step);
+    query += Lanes;
+    keys += sizeof(float);
+  }
+  unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { values[m] = load(start + m * width); });
+  block.scale_onto(broadcast(factor), values);
+  store_scores<Lanes>(block, scores, highest);
+}
+
+/// As add_strip(), of pairs of keys.
+template <int Packets, int Columns, int Lanes, bool SkipZeros>
+ATTN_NOINLINE void add_pair_strip(Index pairs, const float* ATTN_RESTRICT weights, const float* values,
+                                  float* ATTN_RESTRICT output) {
+  RegisterBlock<float, Packets, Columns> block;
+  block.load(output, Lanes);
+  for (Index p = 0; p < pairs; ++p) {
+    const auto* const at = reinterpret_cast<const std::byte*>(values);
+    if constexpr (SkipZeros)
+      block.step_pairs_where_nonzero(weights, at, sizeof(float));
+    else
+      block.step_pairs(weights, at, sizeof(float));
+    weights += Lanes;
+    values += Columns;
+  }
+  block.store(output, Lanes);
+}
+
+/// Turns the weights of `count` keys into those of pairs of keys, in place; returns the number of pairs. With
+/// `joins_previous` the first key is the second of its pair, and the key before it has no weight.
+template <int Packets, int Lanes>
+ATTN_NOINLINE Index pair_weights(float* weights, Index count, bool joins_previous) {
+  constexpr int width = packet_width<float>;
+  const float* from = weights;
+  float* to = weights;
+  const auto pair = [&](bool has_first, bool has_second) ATTN_LAMBDA_INLINE {
+    const Index second = has_first ? Lanes : 0;
+    unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
+      const Packet<float> none = broadcast(0.0F);
+      const Packet<float> a = has_first ? load(from + m * width) : none;
+      const Packet<float> b = has_second ? load(from + second + m * width) : none;
+      store(to + m * width, round_to_pairs(a, b));
+    });
+    from += (has_first ? Lanes : 0) + (has_second ? Lanes : 0);
+    to += Lanes;
+  };
+  Index k = 0;
+  if (joins_previous && count > 0) {
+    pair(false, true);
+    k = 1;
+  }
+  for (; k + 2 <= count; k += 2) pair(true, true);
+  if (k < count) pair(true, false);
+  return (to - weights) / Lanes;
+}
+
+/// The products of one lane group; members as in LaneProducts.
+class PairProducts : public LaneOutput<float> {
+  using Shape = ForwardShape<float>;
+  static constexpr int width = Shape::width;
+  static constexpr int lanes = Shape::lanes;
+
+ public:
+  using A = float;
+  /// Rows of pairs, `step` bytes apart.
+  struct Keys {
+    const std::byte* data;
+    Index step;
+    Keys from(Index count) const { return {data + count * step, step}; }
+  };
+  using Values = Strips<float>;  ///< of pairs of keys
+  static constexpr int max_groups =
+      8;  ///< more than LaneProducts: pairing the values costs a part twice as large
+  static constexpr Index max_rows = Index{max_groups} * lanes;
+  static constexpr bool takes_any_count = false;
+
+  static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + 1 + value_dim); }
+  void place(float* scratch, Index head_dim, Index value_dim) {
+    query_ = scratch;
+    head_dim_ = head_dim;
+    place_output(query_ + lanes * (head_dim + 1), value_dim);
+  }
+
+  void begin(const float* const* queries, Index, int packets, float factor) {
+    factor_ = factor;
+    for (int m = 0; m < packets; ++m) {
+      float* const lane = query_ + m * width;
+      rows_to_lanes(queries + m * width, head_dim_, 1.0F, lane, lanes);
+      if (head_dim_ % 2 == 1) store(lane + head_dim_ * lanes, broadcast(0.0F));
+      for (Index p = 0; p < pairs(head_dim_); ++p)
+        store(lane + p * lanes, round_to_pairs(load(lane + 2 * p * lanes), load(lane + (2 * p + 1) * lanes)));
+    }
+    clear_output();
+  }
+
+  static Keys keys(const RowSource<float>& rows, Range range, float* scratch) {
+    const TileRows<Eigen::bfloat16> stored = rows.bfloat16_tile(range.begin, range.size());
+    const Index dim = rows.dim();
+    if (stored.data != nullptr && dim % 2 == 0)
+      return {reinterpret_cast<const std::byte*>(stored.data),
+              stored.stride * static_cast<Index>(sizeof(Eigen::bfloat16))};
+    rows.tile(range.begin, range.size(), scratch);
+    for (Index j = 0; j < range.size(); ++j) {
+      const float* const from = scratch + j * dim;
+      float* const to = scratch + j * pairs(dim);
+      for (Index p = 0; p < pairs(dim); ++p)
+        to[p] = pair_of(from[2 * p], 2 * p + 1 < dim ? from[2 * p + 1] : 0.0F);
+    }
+    return {reinterpret_cast<const std::byte*>(scratch), pairs(dim) * static_cast<Index>(sizeof(float))};
+  }
+  static Values values(const RowSource<float>& rows, Range range, bool, float* scratch, float* strips) {
+    const TileRows<Eigen::bfloat16> stored = rows.bfloat16_tile(range.begin, range.size());
+    if (stored.data != nullptr)
+      return cut_into_pairs<Shape::broadcasts>(stored, range.size(), rows.dim(), strips);
+    return cut_into_pairs<Shape::broadcasts>(rows.tile(range.begin, range.size(), scratch), range.size(),
+                                             rows.dim(), strips);
+  }
+
+  template <int Count, int N>
+  ATTN_ALWAYS_INLINE void score(int first, const Keys& keys, std::integral_constant<int, N>,
+                                const float* start, float* scores, float* highest) const {
+    const int lane = first * width;
+    score_pairs<Count, N, lanes>(pairs(head_dim_), query_ + lane, keys.data, keys.step, factor_, start + lane,
+                                 scores + lane, highest + lane);
+  }
+
+  /// The weights are overwritten.
+  template <int Count>
+  void add_values(int first, float* weights, const Values& values, Index key, Index count, bool skip_zeros) {
+    const int lane = first * width;
+    const Index paired = pair_weights<Count, lanes>(weights + lane, count, key % 2 == 1);
+    for_blocks<Shape::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
+      const auto add = skip_zeros ? add_pair_strip<Count, columns, lanes, true>
+                                  : add_pair_strip<Count, columns, lanes, false>;
+      add(paired, weights + lane, values.strip(column) + key / 2 * columns, output_ + column * lanes + lane);
+    });
+  }
+
+ private:
+  static Index pairs(Index elements) { return (elements + 1) / 2; }
+
+  float* query_ = nullptr;  // [pairs of head_dim][lanes]; scratch for one row more than head_dim
+  Index head_dim_ = 0;
+  float factor_ = 1;
+};
+
+}  // namespace kernels
+ATTN_NAMESPACE_END
