@@ -18,6 +18,15 @@ ATTN_NAMESPACE_BEGIN
 
 namespace detail {
 
+/// An index of the type that is asked for: Eigen 3.4's tensors take a signed or an unsigned one.
+struct AnyInteger {
+  int value;
+  template <std::integral I>
+  operator I() const {  // NOLINT(google-explicit-constructor)
+    return static_cast<I>(value);
+  }
+};
+
 /// Axis i of the view is dimension i of the tensor; an Eigen::Tensor is column-major unless it says RowMajor.
 struct EigenTensorTraits {
   template <class X>
@@ -28,7 +37,7 @@ struct EigenTensorTraits {
     Index step = 1;
     for (int i = 0; i < rank; ++i) {
       const int axis = static_cast<int>(X::Layout) == static_cast<int>(Eigen::RowMajor) ? rank - 1 - i : i;
-      extents[axis] = static_cast<Index>(x.dimension(static_cast<std::size_t>(axis)));
+      extents[axis] = static_cast<Index>(x.dimension(AnyInteger{axis}));
       strides[axis] = step;
       step *= extents[axis];
     }

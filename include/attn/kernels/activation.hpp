@@ -43,6 +43,27 @@ ATTN_ALWAYS_INLINE P gated(const P& x, double limit, Tail tail) {
   return sub(max(x, constant<P>(0)), mul(a, tail(a)));
 }
 
+/// What rounding took from product = x * C, with a multiply-add, or by halves of the digits (Dekker 1971, "A
+/// floating-point technique for extending the available precision", section 5).
+template <class P, class T = ScalarOf<P>>
+ATTN_ALWAYS_INLINE P lost_in_product(const P& x, T c, const P& product) {
+  if constexpr (has_fma) {
+    return multiply_add(x, broadcast(c), sub(broadcast(T(0)), product));
+  } else {
+    constexpr T splitter = std::is_same_v<T, float> ? 4097 : 134217729;  // 2^12 + 1, 2^27 + 1
+    const T c_scaled = splitter * c, c_high = c_scaled - (c_scaled - c), c_low = c - c_high;
+    const P scaled = mul(broadcast(splitter), x);
+    P rest = sub(scaled, x);
+    ATTN_OPAQUE(rest);
+    const P high = sub(scaled, rest), low = sub(x, high);
+    P lost = sub(mul(high, broadcast(c_high)), product);
+    ATTN_OPAQUE(lost);
+    lost = multiply_add(high, broadcast(c_low), lost);
+    lost = multiply_add(low, broadcast(c_high), lost);
+    return multiply_add(low, broadcast(c_low), lost);
+  }
+}
+
 }  // namespace detail
 
 /// e^x for x <= 87 (float) or 708 (double): relative error below 3e-7 or 1e-15. Exactly 0 from -104 (-746)
@@ -51,14 +72,13 @@ ATTN_ALWAYS_INLINE P gated(const P& x, double limit, Tail tail) {
 template <class P>
 ATTN_ALWAYS_INLINE P exp(const P& x) {
   using detail::constant;
-  const P log2e = constant<P>(1.4426950408889634074);
+  constexpr auto log2e = static_cast<ScalarOf<P>>(1.4426950408889634074);
   const P low = constant<P>(detail::is_float<P> ? 1.4426950408889634074 - double{1.4426950408889634074f}
                                                 : 2.0355273740931033e-17);
   const P bounded =
       max(x, constant<P>(detail::is_float<P> ? -104 : -746));  // rounds to 0, also as a denormal
-  const P high = mul(bounded, log2e);
-  P lost = mul(bounded, low);
-  if constexpr (has_fma) lost = add(lost, multiply_add(bounded, log2e, sub(constant<P>(0), high)));
+  const P high = mul(bounded, broadcast(log2e));
+  const P lost = add(mul(bounded, low), detail::lost_in_product(bounded, log2e, high));
   const P scale = multiply_add(lost, constant<P>(0.69314718055994530942), constant<P>(1));
   return mul(exp2(high), scale);
 }

@@ -115,13 +115,20 @@ void map_rows(const char* name, const TensorView<const T, Rank>& x, const Tensor
   options.executor.parallel_for((from.count() + rows_per_task - 1) / rows_per_task, map_task);
 }
 
-/// Combines the packets of f over contiguous memory with `combine`, and then the lanes; lanes past the end
-/// start and stay at `neutral`.
+/// Combines the packets of f over contiguous memory with `combine`, several side by side, then those, then
+/// the lanes; lanes past the end start and stay at `neutral`. Side by side they do not wait for each other, and
+/// the rounding errors of a sum grow with a part of its length only.
 template <class T, class F, class Combine>
 T reduce_run(const T* x, Index count, T neutral, F f, Combine combine) {
-  constexpr Index width = kernels::packet_width<T>;
-  auto sum = kernels::broadcast(neutral);
+  constexpr int width = kernels::packet_width<T>, together = std::max(4, 16 / width);
+  kernels::Packet<T> sums[std::size_t{together}];
+  std::fill(sums, sums + together, kernels::broadcast(neutral));
   Index i = 0;
+  for (; i + together * width <= count; i += together * width)
+    kernels::unroll<together>(
+        [&](auto s) ATTN_LAMBDA_INLINE { sums[s] = combine(f(kernels::load(x + i + s * width)), sums[s]); });
+  auto sum = sums[0];
+  for (int s = 1; s < together; ++s) sum = combine(sums[s], sum);
   for (; i + width <= count; i += width) sum = combine(f(kernels::load(x + i)), sum);
   T lanes[std::size_t{width}];
   kernels::store(lanes, sum);
