@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attn/models/causal_lm.hpp"
+#include "attn/ops/build_info.hpp"
 #include "common/bpe.hpp"
 #include "common/chat.hpp"
 #include "examples/run_command.hpp"

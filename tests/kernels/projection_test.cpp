@@ -26,8 +26,8 @@ class Projection : public testing::Test {
     const Index stride = weight.out() + 5;
     std::vector<T> y(static_cast<std::size_t>(tokens * stride + 64), untouched);
     kernels::ProjectionArguments<T> arguments;
-    arguments.x = {x.data(), x.extent(1)};
-    arguments.y = {y.data(), stride};
+    arguments.x = kernels::Rows<const T>{x.data(), x.extent(1)};
+    arguments.y = kernels::Rows<T>{y.data(), stride};
     arguments.tokens = tokens;
     arguments.weight = &weight;
     const kernels::Projection<T> projection(arguments);

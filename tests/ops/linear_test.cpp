@@ -147,7 +147,7 @@ template <class F>
 void for_each_size(F f) {
   for (const Index tokens : {1, 2, 5, 8, 97})
     for (const Index out : {1, 7, 24, 50})
-      for (const Index in : {1, 30, 600}) f(tokens, out, in);
+      for (const Index in : {1, 30, 37, 600}) f(tokens, out, in);
 }
 
 TEST(LinearIntoOfPackedStorage, WeightsThatBfloat16HoldsGiveTheBitsOfFloats) {

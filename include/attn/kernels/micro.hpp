@@ -73,10 +73,16 @@ struct RegisterBlock {
       ATTN_OPAQUE(
           lanes[m]);  // or g++ folds the load into every multiply-add, and the load ports become the limit
     });
-    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
-      const Packet<T> scalar = broadcast(b[j * b_stride]);
-      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { c[j][m] = multiply_add(lanes[m], scalar, c[j][m]); });
-    });
+    add_product(lanes, b, b_stride);
+  }
+  /// Two terms of the sum: A is packets of pairs of bfloat16, B the floats b[0] and b[1], b[b_stride] and
+  /// b[b_stride + 1], ...
+  ATTN_ALWAYS_INLINE void step_unpacked(const T* a, const T* b, Index b_stride) {
+    step_first(a, b, b_stride);
+    Packet<T> lanes[as_size(Packets)];
+    unroll<Packets>([&](auto m)
+                        ATTN_LAMBDA_INLINE { lanes[m] = second_of_pairs(kernels::load(a + m * width)); });
+    add_product(lanes, b + 1, b_stride);
   }
   /// As step(), but lanes whose a is 0 keep their sum even if b is NaN or infinite.
   ATTN_ALWAYS_INLINE void step_where_nonzero(const T* a, const T* b, Index b_stride) {
@@ -88,6 +94,13 @@ struct RegisterBlock {
         c[j][m] = select(equal(lanes, zero), c[j][m], multiply_add(lanes, scalar, c[j][m]));
       });
     });
+  }
+  /// As step_unpacked(), of the first terms alone.
+  ATTN_ALWAYS_INLINE void step_first(const T* a, const T* b, Index b_stride) {
+    Packet<T> lanes[as_size(Packets)];
+    unroll<Packets>([&](auto m)
+                        ATTN_LAMBDA_INLINE { lanes[m] = first_of_pairs(kernels::load(a + m * width)); });
+    add_product(lanes, b, b_stride);
   }
   /// Two terms of the sum: lanes of A and scalars of B are pairs of bfloat16; B as it lies, b_stride bytes
   /// apart.
@@ -116,6 +129,15 @@ struct RegisterBlock {
         c[j][m] = add(second_of_pairs(lanes), second_of_pairs(pair), c[j][m]);
         c[j][m] = add(first_of_pairs(lanes), first_of_pairs(pair), c[j][m]);
       });
+    });
+  }
+
+ private:
+  ATTN_ALWAYS_INLINE void add_product(const Packet<T> (&lanes)[as_size(Packets)], const T* b,
+                                      Index b_stride) {
+    unroll<Broadcasts>([&](auto j) ATTN_LAMBDA_INLINE {
+      const Packet<T> scalar = broadcast(b[j * b_stride]);
+      unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE { c[j][m] = multiply_add(lanes[m], scalar, c[j][m]); });
     });
   }
 };

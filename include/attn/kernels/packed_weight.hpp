@@ -3,6 +3,7 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -20,7 +21,12 @@ struct Rows {
   T* row(Index i) const { return data + i * stride; }
 };
 
-/// Some inputs of one panel, [input][lanes] of a type that only the function knows which takes them.
+/// Inputs that lie side by side in a panel of S: a pair, where the processor multiplies pairs of bfloat16.
+template <class S>
+inline constexpr Index inputs_together = has_bfloat16_dots&& std::is_same_v<S, Eigen::bfloat16> ? 2 : 1;
+
+/// Some inputs of one panel, [input][lanes] or [pair of inputs][lanes][2], of a type that only the function
+/// knows which takes them.
 template <class A>
 struct PanelSlice {
   const std::byte* weights;
@@ -29,20 +35,24 @@ struct PanelSlice {
 };
 
 /// `Tokens` rows times `Packets` packets of one panel over `depth` inputs: y = start + sum. The first slice
-/// of inputs starts at the bias, and the residual where there is one; later ones at y.
+/// of inputs starts at the bias, and the residual where there is one; later ones at y. X is A, or bfloat16
+/// for panels of pairs, with an even depth.
 ///
 /// The sum is taken in runs of `run` inputs, each from zero: a rounding error then grows with the length of a
 /// run and the number of runs, not with the number of inputs.
-template <class A, class S, int Packets, int Tokens>
-ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const A* ATTN_RESTRICT x,
+template <class A, class S, class X, int Packets, int Tokens>
+ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const X* ATTN_RESTRICT x,
                                  Index x_stride, const Rows<const A>& start, A* y, Index y_stride) {
   constexpr int width = packet_width<A>;
-  constexpr Index run = 256;
-  constexpr bool scaled = std::is_same_v<S, std::int8_t>;
+  constexpr Index run = 256, together = inputs_together<S>;
+  constexpr bool scaled = std::is_same_v<S, std::int8_t>, in_pairs = together == 2;
+  constexpr bool multiplies_pairs = in_pairs && !std::is_same_v<X, A>;
+  using Element = std::conditional_t<in_pairs, A, S>;  // of a step; a pair has the size of A
   // For one row memory is the limit, and of narrow weights the hardware alone asks for too little ahead.
   constexpr bool reads_ahead = Tokens <= 2 && sizeof(S) < sizeof(A);
+  constexpr Index step_bytes = BlockShape<A>::lanes * static_cast<Index>(sizeof(Element));
   const bool starts_at_y = slice.bias == nullptr;
-  const S* ATTN_RESTRICT panel = reinterpret_cast<const S*>(slice.weights);
+  const Element* ATTN_RESTRICT panel = reinterpret_cast<const Element*>(slice.weights);
   RegisterBlock<A, Packets, Tokens> block;
   Index i = 0;
   do {
@@ -53,12 +63,26 @@ ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const 
       initial[m] = starts_at_bias && !scaled ? load(slice.bias + m * width) : broadcast(A(0));
     });
     block.fill(initial);
-    for (const Index end = std::min(depth, i + run); i < end; ++i) {
-      if constexpr (reads_ahead) ATTN_PREFETCH(reinterpret_cast<const char*>(panel) + 2048);
-      block.step(panel, x, x_stride);
+    const Index end = std::min(depth, i + run);
+    for (; i + together <= end; i += together) {
+      if constexpr (reads_ahead)
+        for (Index ahead = 2048; ahead < 2048 + step_bytes; ahead += 64)
+          ATTN_PREFETCH(reinterpret_cast<const char*>(panel) + ahead);
+      if constexpr (multiplies_pairs)
+        block.step_pairs(panel, reinterpret_cast<const std::byte*>(x),
+                         x_stride * static_cast<Index>(sizeof(X)));
+      else if constexpr (in_pairs)
+        block.step_unpacked(panel, x, x_stride);
+      else
+        block.step(panel, x, x_stride);
       panel += BlockShape<A>::lanes;
-      ++x;
+      x += together;
     }
+    if constexpr (in_pairs && !multiplies_pairs)
+      if (i < end) {
+        block.step_first(panel, x, x_stride);
+        ++i;
+      }
     if constexpr (scaled) {
       block.multiply(slice.scales);
       if (starts_at_bias) block.add(slice.bias, 0);
@@ -71,23 +95,29 @@ ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const 
   } while (i < depth);
 }
 
-template <class A>
-using ProjectBlock = void (*)(Index depth, const PanelSlice<A>& slice, const A* x, Index x_stride,
+template <class A, class X = A>
+using ProjectBlock = void (*)(Index depth, const PanelSlice<A>& slice, const X* x, Index x_stride,
                               const Rows<const A>& start, A* y, Index y_stride);
 
-/// The blocks for weights of one storage type, [packets - 1][log2 of the tokens].
-template <class A>
+/// The blocks for weights of one storage type and rows of X, [packets - 1][log2 of the tokens].
+template <class A, class X = A>
 struct ProjectBlocks {
   static constexpr int sizes = std::bit_width(static_cast<unsigned>(BlockShape<A>::broadcasts));
-  ProjectBlock<A> block[as_size(BlockShape<A>::packets)][as_size(sizes)];
+  ProjectBlock<A, X> block[as_size(BlockShape<A>::packets)][as_size(sizes)];
+
+  /// For so many packets of features and so many tokens, a power of two.
+  ProjectBlock<A, X> of(int packets, int tokens) const {
+    return block[packets - 1][std::countr_zero(static_cast<unsigned>(tokens))];
+  }
 };
 
-template <class A, class S>
-const ProjectBlocks<A>& project_blocks() {
-  static constexpr ProjectBlocks<A> blocks = [] {
-    ProjectBlocks<A> all{};
+template <class A, class S, class X = A>
+const ProjectBlocks<A, X>& project_blocks() {
+  static constexpr ProjectBlocks<A, X> blocks = [] {
+    ProjectBlocks<A, X> all{};
     unroll<BlockShape<A>::packets>([&](auto p) {
-      unroll<ProjectBlocks<A>::sizes>([&](auto n) { all.block[p][n] = project_block<A, S, p + 1, 1 << n>; });
+      unroll<ProjectBlocks<A, X>::sizes>(
+          [&](auto n) { all.block[p][n] = project_block<A, S, X, p + 1, 1 << n>; });
     });
     return all;
   }();
@@ -108,22 +138,29 @@ class PackedWeight {
                const TensorView<const E, 1>& bias)
       : out_(weight.extent(0)),
         in_(weight.extent(1)),
+        depth_((in_ + inputs_together<S> - 1) / inputs_together<S> * inputs_together<S>),
         element_size_(static_cast<Index>(sizeof(S))),
-        panels_(as_size(panel_count() * in_ * lanes * element_size_)),
+        panels_(as_size(panel_count() * depth_ * lanes * element_size_)),
         bias_({panel_count() * lanes}),
         scales_({std::is_same_v<S, std::int8_t> ? panel_count() * lanes : 0}),
+        lies_in_pairs_(inputs_together<S> == 2),
         blocks_(&project_blocks<A, S>()) {
     for (Index o = 0; o < out_; ++o) {
       if (bias.extent(0) > 0) bias_(o) = static_cast<A>(bias(o));
       if (in_ == 0) continue;
-      S* const feature = reinterpret_cast<S*>(panels_.data()) + o / lanes * in_ * lanes + o % lanes;
+      constexpr Index together = inputs_together<S>;
+      const Index first = o / lanes * depth_ * lanes + o % lanes * together;
+      const auto set = [&](Index i, S value) {
+        const Index at = first + i / together * together * lanes + i % together;
+        std::memcpy(panels_.data() + at * element_size_, &value, sizeof value);
+      };
       if constexpr (std::is_same_v<S, std::int8_t>) {
         const A scale = scale_of(weight, o);
         scales_(o) = scale;
         for (Index i = 0; i < in_ && scale != A(0); ++i)
-          feature[i * lanes] = static_cast<S>(std::lrint(static_cast<A>(weight(o, i)) / scale));
+          set(i, static_cast<S>(std::lrint(static_cast<A>(weight(o, i)) / scale)));
       } else {
-        for (Index i = 0; i < in_; ++i) feature[i * lanes] = static_cast<S>(static_cast<A>(weight(o, i)));
+        for (Index i = 0; i < in_; ++i) set(i, static_cast<S>(static_cast<A>(weight(o, i))));
       }
     }
   }
@@ -136,18 +173,18 @@ class PackedWeight {
     return static_cast<Index>(panels_.size()) +
            (bias_.size() + scales_.size()) * static_cast<Index>(sizeof(A));
   }
-  /// A panel from input `first` on.
+  /// A panel from input `first`, an even number, on.
   PanelSlice<A> slice(Index panel, Index first) const {
-    return {panels_.data() + (panel * in_ + first) * lanes * element_size_,
+    return {panels_.data() + (panel * depth_ + first) * lanes * element_size_,
             first == 0 ? bias_.data() + panel * lanes : nullptr,
             scales_.size() == 0 ? nullptr : scales_.data() + panel * lanes};
   }
   /// Bytes of the weights of a slice of so many inputs.
   Index slice_bytes(Index depth) const { return depth * lanes * element_size_; }
-  /// The block for so many packets of features and so many tokens, a power of two.
-  ProjectBlock<A> project(int packets, int tokens) const {
-    return blocks_->block[packets - 1][std::countr_zero(static_cast<unsigned>(tokens))];
-  }
+  /// The blocks for rows of A.
+  const ProjectBlocks<A>& blocks() const { return *blocks_; }
+  /// Inputs lie in pairs, which rows of bfloat16 are multiplied by as such.
+  bool lies_in_pairs() const { return lies_in_pairs_; }
 
  private:
   template <class E>
@@ -159,9 +196,12 @@ class PackedWeight {
     return largest == A(0) ? A(0) : std::max(largest / 127, std::numeric_limits<A>::min());
   }
 
-  Index out_ = 0, in_ = 0, element_size_ = 0;
+  Index out_ = 0, in_ = 0;
+  Index depth_ = 0;  // inputs of a panel: in_, and one of zeros where pairs need it
+  Index element_size_ = 0;
   std::vector<std::byte, attn::detail::CacheLineAllocator<std::byte>> panels_;
   Tensor<A, 1> bias_, scales_;
+  bool lies_in_pairs_ = false;
   const ProjectBlocks<A>* blocks_ = nullptr;
 };
 

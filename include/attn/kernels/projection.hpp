@@ -37,13 +37,49 @@ class ComingWeights {
   Index lines_ = 0, lines_per_pass_ = 0;
 };
 
-/// One product y = x W^T + bias (+ residual), then the epilogue; checked by the caller. Rows of y, x and
-/// residual hold contiguous elements; residual may be y itself.
+/// Rows of contiguous elements of any type, `step` bytes apart.
+template <class Byte>
+struct ByteRows {
+  Byte* data = nullptr;
+  Index step = 0;
+
+  ByteRows() = default;
+  template <class T>
+  ByteRows(const Rows<T>& rows)  // NOLINT(google-explicit-constructor)
+      : data(reinterpret_cast<Byte*>(rows.data)), step(rows.stride * static_cast<Index>(sizeof(T))) {}
+  Byte* row(Index i) const { return data + i * step; }
+  /// The rows as what they are.
+  template <class T>
+  Rows<T> as() const {
+    return {reinterpret_cast<T*>(data), step / static_cast<Index>(sizeof(T))};
+  }
+};
+
+/// How elements of another type than A are read and written.
+template <class A>
+struct RowType {
+  void (*load)(const std::byte* from, Index count, A* to);
+  void (*store)(const A* from, Index count, std::byte* to);
+  Index size;  ///< of an element, in bytes
+  bool is_bfloat16;
+};
+template <class A, class T>
+const RowType<A>& row_type() {
+  static constexpr RowType<A> type{
+      [](const std::byte* from, Index count, A* to) { convert(reinterpret_cast<const T*>(from), count, to); },
+      [](const A* from, Index count, std::byte* to) { convert(from, count, reinterpret_cast<T*>(to)); },
+      static_cast<Index>(sizeof(T)), std::is_same_v<T, Eigen::bfloat16>};
+  return type;
+}
+
+/// One product y = x W^T + bias (+ residual), then the epilogue; checked by the caller. Residual may be y
+/// itself.
 template <class A>
 struct ProjectionArguments {
-  Rows<const A> x;
-  Rows<A> y;
-  Rows<const A> residual{};  ///< no data: none
+  ByteRows<const std::byte> x;
+  ByteRows<std::byte> y;
+  ByteRows<const std::byte> residual{};  ///< no data: none
+  const RowType<A>* type = nullptr;      ///< of all three; null: A
   Index tokens = 0;
   const PackedWeight<A>* weight = nullptr;
   RunFunction<A> epilogue = nullptr;  ///< what happens to finished outputs, in place; null: nothing
@@ -58,6 +94,8 @@ class Projection {
 
  public:
   explicit Projection(const ProjectionArguments<A>& arguments) : x_(arguments), weight_(*arguments.weight) {
+    multiplies_pairs_ = has_bfloat16_dots && x_.type != nullptr && x_.type->is_bfloat16 &&
+                        weight_.lies_in_pairs() && weight_.in() % 2 == 0;
     token_blocks_ = (x_.tokens + Shape::tokens - 1) / Shape::tokens;
     // A few tokens still make several tasks; each then has at least two panels.
     const Index wanted = token_blocks_ < 8 ? 8 / std::max<Index>(token_blocks_, 1) : 1;
@@ -65,23 +103,43 @@ class Projection {
   }
 
   Index task_count() const { return weight_.panel_count() == 0 ? 0 : token_blocks_ * panel_groups_; }
-  static Index scratch_size() { return Shape::tokens * lanes; }
+  Index scratch_size() const {
+    return Shape::tokens * (lanes + (x_.type != nullptr && !multiplies_pairs_ ? weight_.in() : 0));
+  }
 
   void run(Index task, A* scratch) const {
     const Index block = task / panel_groups_, group = task % panel_groups_, panels = weight_.panel_count();
     const Range tokens{block * Shape::tokens, std::min((block + 1) * Shape::tokens, x_.tokens)};
     const Range range{panels * group / panel_groups_, panels * (group + 1) / panel_groups_};
-    const Index slices = std::max<Index>(1, (weight_.in() + Shape::depth - 1) / Shape::depth);
+    const Rows<const A> x = input(tokens, scratch + Shape::tokens * lanes);
+    // Outputs of another type keep no sums between slices.
+    const Index slices =
+        x_.type != nullptr ? 1 : std::max<Index>(1, (weight_.in() + Shape::depth - 1) / Shape::depth);
     for (Index slice = 0; slice < slices; ++slice) {
-      const Range inputs{weight_.in() * slice / slices, weight_.in() * (slice + 1) / slices};
+      const Range inputs{slice_begin(slice, slices), slice_begin(slice + 1, slices)};
       for (Index panel = range.begin; panel < range.end; ++panel)
-        add_slice(panel, tokens, inputs, coming_weights(panel, range, inputs, tokens.size()), scratch);
+        add_slice(panel, tokens, x, inputs, coming_weights(panel, range, inputs, tokens.size()), scratch);
     }
   }
 
  private:
+  /// The first input of a slice: an even one, for weights that lie in pairs.
+  Index slice_begin(Index slice, Index slices) const {
+    return slice == slices ? weight_.in() : weight_.in() * slice / slices / 2 * 2;
+  }
   /// Features of a panel that exist.
   Index features(Index panel) const { return std::min(lanes, weight_.out() - panel * lanes); }
+
+  /// The rows of x for some tokens, converted into `scratch` where they must be; no data where they enter as
+  /// they are.
+  Rows<const A> input(Range tokens, A* scratch) const {
+    if (multiplies_pairs_) return {};
+    if (x_.type == nullptr)
+      return {x_.x.template as<const A>().row(tokens.begin), x_.x.template as<const A>().stride};
+    for (Index t = 0; t < tokens.size(); ++t)
+      x_.type->load(x_.x.row(tokens.begin + t), weight_.in(), scratch + t * weight_.in());
+    return {scratch, weight_.in()};
+  }
 
   /// What follows a slice: the next panel's, then the next inputs of the first panel. For a few tokens there
   /// is too little work to hide it behind, and the hardware asks early enough.
@@ -93,46 +151,74 @@ class Projection {
             tokens / Shape::broadcasts};
   }
 
-  void add_slice(Index panel, Range tokens, Range inputs, ComingWeights coming, A* scratch) const {
+  void add_slice(Index panel, Range tokens, const Rows<const A>& x, Range inputs, ComingWeights coming,
+                 A* scratch) const {
     const Index column = panel * lanes, count = features(panel);
     const auto packets = static_cast<int>((count + width - 1) / width);
-    const bool whole = count % width == 0;  // else a row's last packet would run into the next feature or row
-    Rows<A> y{x_.y.row(tokens.begin) + column, x_.y.stride};
+    // A row's last packet must not run into the next feature or row, and another type needs a conversion.
+    const bool in_place = x_.type == nullptr && count % width == 0;
+    Rows<A> y{scratch, lanes};
     Rows<const A> residual{};
-    if (x_.residual.data != nullptr) residual = {x_.residual.row(tokens.begin) + column, x_.residual.stride};
-    if (!whole) {
-      y = to_scratch(inputs.begin > 0 ? Rows<const A>{y.data, y.stride} : residual, tokens.size(), count,
-                     scratch);
-      if (residual.data != nullptr) residual = {y.data, y.stride};
+    if (in_place) {
+      const Rows<A> all = x_.y.template as<A>();
+      y = {all.row(tokens.begin) + column, all.stride};
+      const Rows<const A> start = x_.residual.template as<const A>();
+      if (start.data != nullptr) residual = {start.row(tokens.begin) + column, start.stride};
+    } else {
+      if (inputs.begin > 0)
+        gather(x_.y, tokens, column, count, y);
+      else if (x_.residual.data != nullptr)
+        gather(x_.residual, tokens, column, count, y);
+      if (x_.residual.data != nullptr) residual = {y.data, y.stride};
     }
     const PanelSlice<A> slice = weight_.slice(panel, inputs.begin);
-    const A* const x = x_.x.row(tokens.begin) + inputs.begin;
     with_constant<Shape::packets>(packets, [&](auto p) ATTN_LAMBDA_INLINE {
       for_blocks<Shape::broadcasts>(tokens.size(), [&](Index t, auto n) ATTN_LAMBDA_INLINE {
         const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
         coming.ask();
-        weight_.project(p, n)(inputs.size(), slice, x + t * x_.x.stride, x_.x.stride, start, y.row(t),
-                              y.stride);
+        if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
+          if (multiplies_pairs_) {
+            const Rows<const Eigen::bfloat16> pairs = x_.x.template as<const Eigen::bfloat16>();
+            return project_blocks<A, Eigen::bfloat16, Eigen::bfloat16>().of(p, n)(
+                inputs.size(), slice, pairs.row(tokens.begin + t), pairs.stride, start, y.row(t), y.stride);
+          }
+        weight_.blocks().of(p, n)(inputs.size(), slice, x.row(t) + inputs.begin, x.stride, start, y.row(t),
+                                  y.stride);
       });
     });
     const bool last = inputs.end == weight_.in() && x_.epilogue != nullptr;
-    for (Index t = 0; t < tokens.size() && (last || !whole); ++t) {
+    for (Index t = 0; t < tokens.size() && (last || !in_place); ++t) {
       if (last) x_.epilogue(y.row(t), y.row(t), count);
-      if (!whole) std::copy(y.row(t), y.row(t) + count, x_.y.row(tokens.begin + t) + column);
+      if (!in_place) put(y.row(t), tokens.begin + t, column, count);
     }
   }
 
-  /// Rows of `lanes` elements that begin with the given ones, or with nothing.
-  static Rows<A> to_scratch(const Rows<const A>& rows, Index tokens, Index count, A* scratch) {
-    std::fill(scratch, scratch + tokens * lanes, A(0));
-    for (Index t = 0; t < tokens && rows.data != nullptr; ++t)
-      std::copy(rows.row(t), rows.row(t) + count, scratch + t * lanes);
-    return {scratch, lanes};
+  Index element_size() const { return x_.type == nullptr ? static_cast<Index>(sizeof(A)) : x_.type->size; }
+  /// `count` elements of rows, from `column` on, as A; the rest of a row is zero.
+  template <class Byte>
+  void gather(const ByteRows<Byte>& rows, Range tokens, Index column, Index count, const Rows<A>& to) const {
+    for (Index t = 0; t < tokens.size(); ++t) {
+      const std::byte* const from = rows.row(tokens.begin + t) + column * element_size();
+      if (x_.type == nullptr)
+        std::copy_n(reinterpret_cast<const A*>(from), count, to.row(t));
+      else
+        x_.type->load(from, count, to.row(t));
+      std::fill(to.row(t) + count, to.row(t) + lanes, A(0));
+    }
+  }
+  /// Writes a part of a row of y.
+  void put(const A* from, Index token, Index column, Index count) const {
+    std::byte* const to = x_.y.row(token) + column * element_size();
+    if (x_.type == nullptr)
+      std::copy_n(from, count, reinterpret_cast<A*>(to));
+    else
+      x_.type->store(from, count, to);
   }
 
   ProjectionArguments<A> x_;
   const PackedWeight<A>& weight_;
   Index token_blocks_ = 0, panel_groups_ = 1;
+  bool multiplies_pairs_ = false;  // x enters as it is
 };
 
 }  // namespace kernels

@@ -80,16 +80,13 @@ std::optional<kernels::Rows<T>> as_rows(const TensorView<T, Rank>& x) {
   }
 }
 
-/// Rows of the accumulator type that hold what x holds: x itself where possible, else a copy in the frame.
-template <class T, int Rank, class A = Accumulator<std::remove_const_t<T>>>
-kernels::Rows<const A> rows_for_reading(const TensorView<T, Rank>& x, Index columns,
-                                        Workspace::Frame& frame) {
-  if constexpr (std::is_same_v<std::remove_const_t<T>, A>) {
-    if (const auto rows = as_rows(TensorView<const A, Rank>(x))) return *rows;
-  }
-  A* const data = frame.template take<A>(x.size()).data();
-  copy(x, TensorView<A, Rank>(data, x.extents()));
-  return {data, columns};
+/// Rows that hold what x holds: x itself if its leading axes are one run of rows, else a copy in the frame.
+template <class T, int Rank>
+kernels::Rows<const T> rows_for_reading(const TensorView<const T, Rank>& x, Workspace::Frame& frame) {
+  if (const auto rows = as_rows(x)) return *rows;
+  T* const data = frame.template take<T>(x.size()).data();
+  copy(x, TensorView<T, Rank>(data, x.extents()));
+  return {data, x.extent(Rank - 1)};
 }
 
 }  // namespace detail
@@ -125,19 +122,19 @@ void linear_into(const TensorView<const T, Rank>& x, const PackedLinear<T>& weig
   Workspace& workspace = options.workspace != nullptr ? *options.workspace : local;
   Workspace::Frame frame(workspace);
   kernels::ProjectionArguments<A> arguments;
-  arguments.x = detail::rows_for_reading(x, weight.in(), frame);
+  arguments.x = detail::rows_for_reading(x, frame);
+  if constexpr (!std::is_same_v<T, A>) arguments.type = &kernels::row_type<A, T>();
   arguments.tokens = out.size() / weight.out();
   arguments.weight = &weight;
-  if (residual.data() != nullptr)
-    arguments.residual = detail::rows_for_reading(residual, weight.out(), frame);
+  if (residual.data() != nullptr) arguments.residual = detail::rows_for_reading(residual, frame);
   if (options.activation != Activation::identity)
     arguments.epilogue = detail::activation_of<A>(options.activation);
 
-  std::optional<kernels::Rows<A>> rows;
-  if constexpr (std::is_same_v<T, A>) rows = detail::as_rows(out);
-  arguments.y = rows ? *rows : kernels::Rows<A>{frame.template take<A>(out.size()).data(), weight.out()};
+  const std::optional<kernels::Rows<T>> rows = detail::as_rows(out);
+  const auto y = rows ? *rows : kernels::Rows<T>{frame.template take<T>(out.size()).data(), weight.out()};
+  arguments.y = y;
   kernels::run_projection(arguments, options.executor, workspace);
-  if (!rows) copy(TensorView<const A, Rank>(arguments.y.data, wanted), out);
+  if (!rows) copy(TensorView<const T, Rank>(y.data, wanted), out);
 }
 
 #ifdef ATTN_INSTANTIATE

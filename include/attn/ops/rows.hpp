@@ -116,8 +116,8 @@ void map_rows(const char* name, const TensorView<const T, Rank>& x, const Tensor
 }
 
 /// Combines the packets of f over contiguous memory with `combine`, several side by side, then those, then
-/// the lanes; lanes past the end start and stay at `neutral`. Side by side they do not wait for each other, and
-/// the rounding errors of a sum grow with a part of its length only.
+/// the lanes; lanes past the end start and stay at `neutral`. Side by side they need not wait for each other,
+/// and rounding errors of a sum grow with a part of its length only.
 template <class T, class F, class Combine>
 T reduce_run(const T* x, Index count, T neutral, F f, Combine combine) {
   constexpr int width = kernels::packet_width<T>, together = std::max(4, 16 / width);
