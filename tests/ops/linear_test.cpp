@@ -150,6 +150,46 @@ void for_each_size(F f) {
       for (const Index in : {1, 30, 37, 600}) f(tokens, out, in);
 }
 
+template <class T>
+class LinearIntoOf : public testing::Test {};
+using SixteenBits = testing::Types<Eigen::half, Eigen::bfloat16>;
+TYPED_TEST_SUITE(LinearIntoOf, SixteenBits);
+
+TYPED_TEST(LinearIntoOf, EqualsTheProductOfFloatsRounded) {
+  const double rounding = std::is_same_v<TypeParam, Eigen::half> ? 0x1p-11 : 0x1p-8;
+  for_each_size([&](Index tokens, Index out, Index in) {
+    SCOPED_TRACE(testing::Message() << tokens << " tokens, " << out << " outputs, " << in << " inputs");
+    const auto x = random_tensor<TypeParam, 2>({tokens, in}, 1),
+               weight = random_tensor<TypeParam, 2>({out, in}, 2),
+               residual = random_tensor<TypeParam, 2>({tokens, out}, 3);
+    const auto bias = random_tensor<TypeParam, 1>({out}, 4);
+    const auto as_floats = [](const auto& from) {
+      attn::Tensor<float, 2> to(from.extents());
+      attn::copy(read(from), to.view());
+      return to;
+    };
+    const attn::LinearOptions options{.activation = attn::Activation::relu};
+    const auto packed = attn::pack_linear(read(weight), read(bias));
+    attn::Tensor<float, 2> expected({tokens, out});
+    attn::linear_into(read(as_floats(x)), packed, expected.view(), options, read(as_floats(residual)));
+    attn::Tensor<TypeParam, 2> y({tokens, out}), in_place = residual;
+    attn::linear_into(read(x), packed, y.view(), options, read(residual));
+    attn::linear_into(read(x), packed, in_place.view(), options, read(in_place));
+    EXPECT_TRUE(same_bits(y, in_place));
+    for (Index i = 0; i < y.size(); ++i)
+      ASSERT_NEAR(
+          static_cast<double>(y.data()[i]), static_cast<double>(expected.data()[i]),
+          static_cast<double>(expected.data()[i]) * rounding + 1e-6 * std::sqrt(static_cast<double>(in)));
+    // Rows apart are read, and nothing beside them is written.
+    attn::Tensor<TypeParam, 2> wide({tokens, out + 3});
+    std::fill_n(wide.data(), wide.size(), TypeParam(7));
+    attn::linear_into(read(x), packed, wide.view().slice(1, {0, out}), options, read(residual));
+    EXPECT_TRUE(same_bits(wide.view().slice(1, {0, out}), y.view()));
+    for (Index t = 0; t < tokens; ++t)
+      for (Index o = out; o < out + 3; ++o) EXPECT_EQ(wide(t, o), TypeParam(7));
+  });
+}
+
 TEST(LinearIntoOfPackedStorage, WeightsThatBfloat16HoldsGiveTheBitsOfFloats) {
   for_each_size([](Index tokens, Index out, Index in) {
     attn::Tensor<float, 2> weight({out, in}), y({tokens, out}), expected({tokens, out});
