@@ -74,9 +74,9 @@ class ForwardPass {
 
   ForwardPass(const ForwardArguments<A>& arguments, const Hooks& hooks)
       : x_(arguments), hooks_(hooks), p_(*hooks.problem) {
-    heads_per_unit_ = p_.q_len < task_rows ? p_.group_size() : 1;
-    unit_rows_ = heads_per_unit_ * p_.q_len;
-    blocks_ = (unit_rows_ + task_rows - 1) / task_rows;
+    share_out(Products::max_groups);
+    if (task_count() < enough_tasks || p_.head_dim + p_.value_dim > widest_heads)
+      share_out(std::max(1, Products::max_groups / 2));
     mode_.soft_cap = static_cast<A>(x_.soft_cap);
     mode_.units = x_.soft_cap > 0 || hooks.scores ? ScoreUnits::natural : ScoreUnits::log2_relative;
   }
@@ -85,7 +85,7 @@ class ForwardPass {
 
   /// Elements of A that one running task needs.
   Index scratch_size() const {
-    return Products::max_groups * group_size() + rounded(Shape::tile_keys * lanes) +
+    return groups_ * group_size() + rounded(Shape::tile_keys * lanes) +
            rounded(3 * Shape::tile_keys * widest()) + rounded((lanes + 1) * widest());
   }
 
@@ -98,16 +98,18 @@ class ForwardPass {
   void run(Index task, A* scratch, Range keys) const {
     const Index units = p_.num_heads / heads_per_unit_;
     const Index block = task % blocks_, unit = task / blocks_ % units, batch = task / blocks_ / units;
-    const Index first_row = block * task_rows;
+    const Index first_row = block * task_rows_;
     const LaneRows rows{batch, unit * heads_per_unit_, p_.q_len, first_row,
-                        std::min(task_rows, unit_rows_ - first_row)};
+                        std::min(task_rows_, unit_rows_ - first_row)};
     if (attend({rows, keys, scratch, mode_})) return;
     // 0 * NaN has reached an output: a key or value that some query does not see holds NaN or Inf.
     attend({rows, keys, scratch, {mode_.units, mode_.soft_cap, true}});
   }
 
  private:
-  static constexpr Index task_rows = Products::max_rows;
+  // Half as many lane groups per task where tasks would be too few to share out among threads, or where the
+  // groups would not stay in the second-level cache.
+  static constexpr Index enough_tasks = 64, widest_heads = 256;
   using Mode = typename Group::Mode;
   struct Task {
     LaneRows rows;
@@ -116,6 +118,14 @@ class ForwardPass {
     Mode mode;
   };
 
+  /// Cuts the rows into tasks of so many lane groups.
+  void share_out(int groups) {
+    groups_ = groups;
+    task_rows_ = Products::max_rows / Products::max_groups * groups;
+    heads_per_unit_ = p_.q_len < task_rows_ ? p_.group_size() : 1;
+    unit_rows_ = heads_per_unit_ * p_.q_len;
+    blocks_ = (unit_rows_ + task_rows_ - 1) / task_rows_;
+  }
   static constexpr Index rounded(Index elements) {
     constexpr Index line = 64 / static_cast<Index>(sizeof(A));
     return (elements + line - 1) / line * line;
@@ -127,7 +137,7 @@ class ForwardPass {
   /// the careful mode and this was not it.
   bool attend(const Task& task) const {
     Group groups[as_size(Products::max_groups)];
-    A* scores = task.scratch + Products::max_groups * group_size();
+    A* scores = task.scratch + groups_ * group_size();
     A* tile = scores + rounded(Shape::tile_keys * lanes);
     A* rows = tile + rounded(3 * Shape::tile_keys * widest());
 
@@ -167,7 +177,7 @@ class ForwardPass {
   WarmUp coming_rows(const LaneRows& rows) const {
     WarmUp coming;
     if (heads_per_unit_ > 1) return coming;
-    const Index head = rows.first_head, batch = rows.batch, next = rows.first_row + task_rows;
+    const Index head = rows.first_head, batch = rows.batch, next = rows.first_row + task_rows_;
     coming.add(x_.out.address(batch, head, rows.first_row), rows.count, x_.out.row_bytes(),
                x_.out.row_step());
     const auto add = [&](const RowStore<A>& x, Index of_head, Index first, Index count) {
@@ -176,10 +186,10 @@ class ForwardPass {
                  source.row_step());
     };
     if (next < p_.q_len) {
-      add(x_.q, head, next, task_rows);
+      add(x_.q, head, next, task_rows_);
     } else if (head + 1 < p_.num_heads) {
       const Index kv_head = p_.kv_head(head + 1);
-      add(x_.q, head + 1, 0, task_rows);
+      add(x_.q, head + 1, 0, task_rows_);
       if (kv_head != p_.kv_head(head)) {
         add(x_.k, kv_head, 0, Shape::tile_keys);
         add(x_.v, kv_head, 0, Shape::tile_keys);
@@ -258,6 +268,8 @@ class ForwardPass {
   Hooks hooks_;
   Problem p_;
   Mode mode_;
+  int groups_ = 1;            // lane groups that share a task's key tiles
+  Index task_rows_ = 0;       // at most
   Index heads_per_unit_ = 1;  // query heads that share a task because they share keys
   Index unit_rows_ = 0;       // queries of all of them
   Index blocks_ = 0;          // tasks of one unit

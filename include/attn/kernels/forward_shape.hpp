@@ -12,10 +12,9 @@ struct ForwardShape : BlockShape<A> {
   using BlockShape<A>::packets;
   using BlockShape<A>::broadcasts;
   using BlockShape<A>::lanes;
-  static constexpr int groups = 4;  ///< lane groups that share one pass over a key tile
+  static constexpr int groups = 8;  ///< lane groups that share one pass over a key tile, at most
   static constexpr Index tile_keys = 128;
   static constexpr Index chunk_keys = 32;
-  static constexpr Index task_packets = Index{groups} * packets;
 };
 
 }  // namespace kernels

@@ -106,10 +106,10 @@ class LaneProducts : public LaneOutput<T> {
  public:
   using A = T;
   using Keys = TileRows<A>;
-  using Values = Strips<A>;                                       ///< how P V wants the values of a tile
-  static constexpr Index max_rows = Shape::task_packets * width;  ///< of one task
+  using Values = Strips<A>;                                        ///< how P V wants the values of a tile
+  static constexpr Index max_rows = Index{Shape::groups} * lanes;  ///< of one task
   static constexpr bool takes_any_count = false;
-  static constexpr int max_groups = Shape::groups;  ///< lane groups that share a task's key tiles
+  static constexpr int max_groups = Shape::groups;
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }
   void place(A* scratch, Index head_dim, Index value_dim) {

@@ -89,8 +89,7 @@ class PairProducts : public LaneOutput<float> {
     Keys from(Index count) const { return {data + count * step, step}; }
   };
   using Values = Strips<float>;  ///< of pairs of keys
-  static constexpr int max_groups =
-      8;  ///< more than LaneProducts: pairing the values costs a part twice as large
+  static constexpr int max_groups = Shape::groups;
   static constexpr Index max_rows = Index{max_groups} * lanes;
   static constexpr bool takes_any_count = false;
 
