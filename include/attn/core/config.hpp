@@ -24,11 +24,18 @@ for finite inputs only."
 #error "attn: min and max must not be macros: define NOMINMAX, or undefine them before this header"
 #endif
 
+// The processor multiplies pairs of bfloat16 and adds them to floats.
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__) && !defined(EIGEN_DONT_VECTORIZE)
+#define ATTN_HAS_BFLOAT16_DOTS 1
+#else
+#define ATTN_HAS_BFLOAT16_DOTS 0
+#endif
+
 // The tag encodes what changes the *code* of an inline function, so that two translation units built for
 // different instruction sets never share one definition at link time.
 #if defined(EIGEN_DONT_VECTORIZE)
 #define ATTN_ABI_ISA scalar
-#elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BF16__)
+#elif ATTN_HAS_BFLOAT16_DOTS
 #define ATTN_ABI_ISA avx512bf16
 #elif defined(__AVX512F__) && defined(__AVX512DQ__)
 #define ATTN_ABI_ISA avx512dq

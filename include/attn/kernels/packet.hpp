@@ -39,11 +39,7 @@ inline constexpr bool has_fma = false;
 #endif
 
 /// A product of bfloat16 with bfloat16, added to a float, is half an instruction: see dot_pairs().
-#if defined(__AVX512BF16__) && defined(__AVX512DQ__) && !defined(EIGEN_DONT_VECTORIZE)
-inline constexpr bool has_bfloat16_dots = true;
-#else
-inline constexpr bool has_bfloat16_dots = false;
-#endif
+inline constexpr bool has_bfloat16_dots = ATTN_HAS_BFLOAT16_DOTS;
 
 namespace detail {
 template <class F, int... Steps>
@@ -202,7 +198,7 @@ inline float pair_of(float first, float second) {
 /// to[c] = the pair of first[c] and second[c].
 template <int Count, class S>
 ATTN_ALWAYS_INLINE void pair_rows(const S* first, const S* second, float* to) {
-#if defined(__AVX512BF16__) && !defined(EIGEN_DONT_VECTORIZE)
+#if ATTN_HAS_BFLOAT16_DOTS
   if constexpr (Count == 8 && std::is_same_v<S, Eigen::bfloat16>) {
     const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(first));
     const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(second));
@@ -264,13 +260,12 @@ ATTN_ALWAYS_INLINE P round_to_pairs(const P& first, const P& second) {
 /// (which takes numbers below the smallest normal one as 0) it is two multiply-adds.
 template <class P>
 ATTN_ALWAYS_INLINE P dot_pairs(const P& a, const P& b, const P& sum) {
-#if defined(__AVX512BF16__) && !defined(EIGEN_DONT_VECTORIZE)
-  if constexpr (has_bfloat16_dots && sizeof(P) == 64)
-    return (P)_mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-  else
+#if ATTN_HAS_BFLOAT16_DOTS
+  return (P)_mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+#else
+  return multiply_add(first_of_pairs(a), first_of_pairs(b),
+                      multiply_add(second_of_pairs(a), second_of_pairs(b), sum));
 #endif
-    return multiply_add(first_of_pairs(a), first_of_pairs(b),
-                        multiply_add(second_of_pairs(a), second_of_pairs(b), sum));
 }
 
 ATTN_VECTOR_ARGUMENTS_BEGIN

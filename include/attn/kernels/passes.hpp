@@ -2,12 +2,14 @@
 // attn::compiled can hold.
 #pragma once
 #include "attn/kernels/flash_forward.hpp"
-#include "attn/kernels/pair_products.hpp"
 #include "attn/kernels/projection.hpp"
 #include "attn/kernels/row_products.hpp"
 #include "attn/kernels/run_tasks.hpp"
 #include "attn/kernels/score_pass.hpp"
 #include "attn/kernels/split_forward.hpp"
+#if ATTN_HAS_BFLOAT16_DOTS
+#include "attn/kernels/pair_products.hpp"
+#endif
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
@@ -41,9 +43,11 @@ void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& ho
   const Problem& p = *hooks.problem;
   if (p.q_len * p.group_size() <= FewRows::max_rows)
     return detail::run_few_rows<A, FewRows>(arguments, hooks, executor, workspace);
-  if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
+#if ATTN_HAS_BFLOAT16_DOTS
+  if constexpr (std::is_same_v<A, float>)
     if (arguments.q.holds_bfloat16() && arguments.k.holds_bfloat16() && arguments.v.holds_bfloat16())
       return run_tasks<A>(ForwardPass<A, PairProducts>(arguments, hooks), executor, workspace);
+#endif
   run_tasks<A>(ForwardPass<A>(arguments, hooks), executor, workspace);
 }
 
