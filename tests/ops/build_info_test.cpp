@@ -20,11 +20,18 @@ TEST(BuildInfo, SaysWhatTheCompilersFlagsSay) {
   EXPECT_EQ(info.float_lanes, 1);
   EXPECT_FALSE(info.is_fast());
 #elif defined(__AVX512DQ__)
+#if defined(__AVX512BF16__)
+  EXPECT_STREQ(info.instruction_set, "avx512bf16");
+  EXPECT_TRUE(info.has_16_bit_dots);
+#else
   EXPECT_STREQ(info.instruction_set, "avx512dq");
+  EXPECT_FALSE(info.has_16_bit_dots);
+#endif
   EXPECT_EQ(info.float_lanes, 16);
   EXPECT_TRUE(info.is_fast());
 #elif defined(__AVX2__) && defined(__FMA__)
   EXPECT_STREQ(info.instruction_set, "avx2");
+  EXPECT_FALSE(info.has_16_bit_dots);
   EXPECT_EQ(info.float_lanes, 8);
   EXPECT_TRUE(info.is_fast());
 #elif defined(__aarch64__)
