@@ -161,6 +161,10 @@ TEST_F(SdpaErrors, NameOptionsOfTheWrongSizeOrValue) {
   EXPECT_EQ(options<std::invalid_argument>({.soft_cap = -1}),
             "attn: sdpa: options.soft_cap -1 must be a finite number and not negative");
   constexpr double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(options<std::invalid_argument>({.scale = std::numeric_limits<double>::quiet_NaN()}),
+            "attn: sdpa: options.scale nan must be a finite number");
+  EXPECT_EQ(options<std::invalid_argument>({.scale = -inf}),
+            "attn: sdpa: options.scale -inf must be a finite number");
   EXPECT_EQ(options<std::invalid_argument>({.soft_cap = inf}),
             "attn: sdpa: options.soft_cap inf must be a finite number and not negative");
   EXPECT_EQ(options<std::invalid_argument>({.soft_cap = std::numeric_limits<double>::quiet_NaN()}),

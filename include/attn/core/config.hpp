@@ -7,6 +7,10 @@
 //   ATTN_COMPILED               the program is linked with attn::compiled (set by that target)
 //   ATTN_ALLOW_FINITE_MATH      accept -ffast-math / -ffinite-math-only: results hold for finite inputs only
 #pragma once
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
+#error "attn: C++20 is needed: compile with -std=c++20, or /std:c++20"
+#include "no C++20: the compilation ends here"  // or thousands of errors would follow
+#endif
 #include <cassert>
 #include <cstdio>
 #include <cstdlib>

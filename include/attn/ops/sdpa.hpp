@@ -20,7 +20,7 @@ ATTN_NAMESPACE_BEGIN
 
 /// How attention is computed; the mask, which says what is computed, is an argument of its own.
 struct SdpaOptions {
-  std::optional<double> scale{};  ///< multiplies q.k; default 1 / sqrt(head_dim)
+  std::optional<double> scale{};  ///< multiplies q.k, finite; default 1 / sqrt(head_dim)
   double soft_cap = 0;            ///< scores become soft_cap * tanh(score / soft_cap); 0: none
   /// One score per query head that takes part in the softmax's denominator only (Xiao et al. 2023, "Efficient
   /// streaming language models with attention sinks", section 3.2, in the form without value); -inf takes no
@@ -137,6 +137,8 @@ Problem sdpa_problem(const Q& q, const K& k, const V& v, bool mask_uses_position
   for (const double sink : options.sinks)
     check<std::invalid_argument>(sink <= static_cast<double>(std::numeric_limits<float>::max()),
                                  "sdpa: options.sinks holds ", sink, ", which is no number below 3.4e38");
+  check<std::invalid_argument>(std::isfinite(options.scale.value_or(1)), "sdpa: options.scale ",
+                               options.scale.value_or(1), " must be a finite number");
   check<std::invalid_argument>(options.soft_cap >= 0 && std::isfinite(options.soft_cap),
                                "sdpa: options.soft_cap ", options.soft_cap,
                                " must be a finite number and not negative");
@@ -275,8 +277,8 @@ auto sdpa_call(const Q& q, const K& k, const V& v, const O& out, const M& mask, 
 /// Dao 2023, "FlashAttention-2".
 /// @throws ShapeError if the extents, the mask or the options do not fit together, or elements of out
 /// coincide.
-/// @throws std::invalid_argument if out overlaps an input (other columns of one matrix do not), soft_cap is
-/// negative or not finite, or a sink is no number below 3.4e38.
+/// @throws std::invalid_argument if out overlaps an input (other columns of one matrix do not), scale or
+/// soft_cap is not finite, soft_cap is negative, or a sink is no number below 3.4e38.
 /// @throws std::length_error if a length reaches 2^30, or an offset 2^52 in size.
 template <class Q, class K, class V, WritableTensor O, Mask M = NoMask>
   requires AttentionInputs<Q, K, V> && std::same_as<ElementOf<Q>, ElementOf<O>>
