@@ -21,9 +21,9 @@ namespace detail {
 /// An index of the type that is asked for: Eigen 3.4's tensors take a signed or an unsigned one.
 struct AnyInteger {
   int value;
-  template <std::integral I>
-  operator I() const {  // NOLINT(google-explicit-constructor)
-    return static_cast<I>(value);
+  template <std::integral Integer>
+  operator Integer() const {  // NOLINT(google-explicit-constructor)
+    return static_cast<Integer>(value);
   }
 };
 
