@@ -7,8 +7,10 @@
 
 #include "attn/core/thread_pool.hpp"
 #include "attn/masks/causal.hpp"
+#include "attn/masks/document.hpp"
 #include "attn/masks/padding.hpp"
 #include "attn/masks/tensor_mask.hpp"
+#include "attn/masks/window.hpp"
 #include "attn/ops/heads.hpp"
 #include "attn/ops/sdpa.hpp"
 #include "support/attention.hpp"
@@ -166,6 +168,28 @@ TYPED_TEST(SdpaBits, DoNotDependOnNesting) {
     same[static_cast<std::size_t>(task)] = same_bits(this->attend(pool).out, expected.out);
   });
   EXPECT_EQ(same, (std::array<bool, 6>{true, true, true, true, true, true}));
+}
+
+// How many rows share a task follows from all sizes of a call; what a row sees does not.
+TEST(SdpaOfABatch, GivesAnEntryTheBitsThatItHasAlone) {
+  const Index q_len = 300, kv_len = 400;
+  const auto q = attn_test::random_tensor<float, 4>({64, 2, q_len, 16}, 1),
+             k = attn_test::random_tensor<float, 4>({64, 1, kv_len, 16}, 2),
+             v = attn_test::random_tensor<float, 4>({64, 1, kv_len, 9}, 3);
+  std::vector<Index> query_ids, key_ids;
+  for (Index i = 0; i < q_len; ++i) query_ids.push_back(i / 31);
+  for (Index j = 0; j < kv_len; ++j) key_ids.push_back(j / 37);
+  const auto expect_same = [&](const auto& mask) {
+    const attn::SdpaOptions options{.query_offset = 50};
+    const auto all = attn::sdpa(q, k, v, mask, options);
+    const auto first = [](const auto& x) { return x.view().slice(0, {0, 1}); };
+    EXPECT_TRUE(same_bits(attn::sdpa(first(q), first(k), first(v), mask, options).view(), first(all)));
+  };
+  expect_same(attn::NoMask{});
+  expect_same(attn::Causal{});
+  expect_same(attn::SlidingWindow{40, 0});
+  expect_same(attn::SlidingWindow{7, 90});
+  expect_same(attn::Documents(query_ids, key_ids));
 }
 
 TYPED_TEST(SdpaBits, DoNotDependOnTheWorkspaceOrWhatItHeld) {

@@ -153,8 +153,10 @@ class ForwardPass {
     WarmUp warm_up = coming_rows(task.rows);
     const Index steps = (visible.size() + Shape::tile_keys - 1) / Shape::tile_keys * count;
     const Index lines = steps == 0 ? 0 : (warm_up.lines() + steps - 1) / steps;
-    for (Index k = visible.begin; k < visible.end; k += Shape::tile_keys) {
-      const Range range{k, std::min(k + Shape::tile_keys, visible.end)};
+    // Tiles and chunks end at fixed keys, whoever shares the task: what others see changes no bit of a row.
+    for (Index k = visible.begin; k < visible.end;) {
+      const Range range{k, std::min((k / Shape::tile_keys + 1) * Shape::tile_keys, visible.end)};
+      k = range.end;
       A* const value_tile = tile + Shape::tile_keys * widest();
       const auto key_rows = Products::keys(keys, range, tile);
       const auto value_rows = Products::values(values, range, task.mode.skip_zeros, value_tile,

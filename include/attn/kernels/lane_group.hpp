@@ -112,9 +112,12 @@ class LaneGroup {
     first_key_ = seen.begin;
     scores_ = scores;
     const typename Products::Keys known = keys.from(seen.begin - tile.begin);
-    for (Index k = 0; k < seen.size(); k += Shape::chunk_keys)
-      score_chunk({k, std::min(k + Shape::chunk_keys, seen.size())}, known.from(k),
+    for (Index key = seen.begin; key < seen.end;) {
+      const Index end = std::min((key / Shape::chunk_keys + 1) * Shape::chunk_keys, seen.end);
+      score_chunk({key - seen.begin, end - seen.begin}, known.from(key - seen.begin),
                   coverage == Coverage::partial, hooks, mode);
+      key = end;
+    }
     const Range all{0, seen.size()};
     for_equal_packets(
         all, [&](Range run, int first, auto count) { exponentiate_run<count>(run, first, mode.units); });

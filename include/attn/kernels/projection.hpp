@@ -104,14 +104,15 @@ class Projection {
 
   Index task_count() const { return weight_.panel_count() == 0 ? 0 : token_blocks_ * panel_groups_; }
   Index scratch_size() const {
-    return Shape::tokens * (lanes + (x_.type != nullptr && !multiplies_pairs_ ? weight_.in() : 0));
+    const Index converted = x_.type != nullptr && !multiplies_pairs_ ? weight_.in() : 0;
+    return std::min(Shape::tokens, x_.tokens) * (lanes + converted);
   }
 
   void run(Index task, A* scratch) const {
     const Index block = task / panel_groups_, group = task % panel_groups_, panels = weight_.panel_count();
     const Range tokens{block * Shape::tokens, std::min((block + 1) * Shape::tokens, x_.tokens)};
     const Range range{panels * group / panel_groups_, panels * (group + 1) / panel_groups_};
-    const Rows<const A> x = input(tokens, scratch + Shape::tokens * lanes);
+    const Rows<const A> x = input(tokens, scratch + tokens.size() * lanes);
     // Outputs of another type keep no sums between slices.
     const Index slices =
         x_.type != nullptr ? 1 : std::max<Index>(1, (weight_.in() + Shape::depth - 1) / Shape::depth);

@@ -101,14 +101,18 @@ class RowProducts {
     }
   }
 
-  /// A weight of 0 adds nothing even if the value is NaN or infinite.
+  /// A weight of 0 adds nothing even if the value is NaN or infinite; the sums are those of `add`.
   void add_seen_values(const A* weights, const StoredRun& values, Index count) {
     for (Index k = 0; k < count; ++k)
       for (int r = 0; r < rows_; ++r) {
         const A weight = weights[k * lanes + r];
+        if (weight == A(0)) continue;
         const A* const value = values.row<A>(k);
-        for (Index c = 0; c < value_dim_ && weight != A(0); ++c)
-          output_[r * value_dim_ + c] += weight * value[c];
+        A* const output = output_ + r * value_dim_;
+        Index c = 0;
+        for (; c + width <= value_dim_; c += width)
+          store(output + c, multiply_add(load(value + c), broadcast(weight), load(output + c)));
+        for (; c < value_dim_; ++c) output[c] += weight * value[c];
       }
   }
 
