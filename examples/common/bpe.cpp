@@ -156,7 +156,7 @@ class Symbols {
   };
   struct Candidate {
     Index rank, left, id;
-    auto operator<=>(const Candidate&) const = default;
+    auto operator<=>(const Candidate&) const = default;  // NOLINT(modernize-use-nullptr): no pointer
   };
 
   Index size() const { return static_cast<Index>(symbols_.size()); }

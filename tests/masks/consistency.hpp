@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -109,7 +110,7 @@ inline Block random_block(Draw& draw, const Problem& p, std::array<double, lanes
   return block;
 }
 
-inline bool same(double a, double b) { return a == b || (a != a && b != b); }
+inline bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 template <class M>
 void expect_block_form_is_the_pair_form(const M& mask, Draw& draw, const Problem& p) {

@@ -55,7 +55,7 @@ struct Exponential {
 /// whose next term is below rounding. x is bounded, or NaN: then power is 0 and rest NaN.
 template <FloatOrDouble T>
 ATTN_ALWAYS_INLINE Exponential<T> exponential(T x) {
-  const T countable = select(x == x, x, T(0));
+  const T countable = select(x == x, x, T(0));  // NOLINT(misc-redundant-expression): false for NaN
   const auto n =
       static_cast<std::int32_t>(countable * T(1.4426950408889634) + std::copysign(T(0.5), countable));
   const T steps = static_cast<T>(n);

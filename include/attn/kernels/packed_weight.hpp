@@ -52,7 +52,7 @@ ATTN_NOINLINE void project_block(Index depth, const PanelSlice<A>& slice, const 
   constexpr bool reads_ahead = Tokens <= 2 && sizeof(S) < sizeof(A);
   constexpr Index step_bytes = BlockShape<A>::lanes * static_cast<Index>(sizeof(Element));
   const bool starts_at_y = slice.bias == nullptr;
-  const Element* ATTN_RESTRICT panel = reinterpret_cast<const Element*>(slice.weights);
+  const auto* ATTN_RESTRICT panel = reinterpret_cast<const Element*>(slice.weights);
   RegisterBlock<A, Packets, Tokens> block;
   Index i = 0;
   do {

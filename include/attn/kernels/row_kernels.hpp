@@ -91,7 +91,7 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
                             const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores, Index score_stride,
                             A* ATTN_RESTRICT highest) {
   constexpr int width = packet_width<A>;
-  constexpr int padded = Rows == 3 ? 4 : Rows;                        // sums of a key
+  constexpr int padded = static_cast<int>(std::bit_ceil(as_size(Rows)));  // sums of a key
   constexpr int together = std::min(8, std::max(8, width) / padded);  // keys: enough sums to hide the latency
   constexpr int packets = (together * padded + width - 1) / width;    // of sums
   constexpr int total = packets * width;
@@ -124,9 +124,11 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
     unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { score[b] = sums_of_lanes<A>(sums + b * width); });
     if (c < dim) {
       unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { store(lanes + b * width, score[b]); });
-      for (int i = 0; i < together * padded; ++i)
+      for (int i = 0; i < together * padded; ++i) {
+        const S* const row = key[i / padded];
         for (Index d = c; d < dim && i % padded < Rows; ++d)
-          lanes[i] += queries[i % padded * dim + d] * static_cast<A>(key[i / padded][d]);
+          lanes[i] += queries[i % padded * dim + d] * static_cast<A>(row[d]);
+      }
       unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { score[b] = load(lanes + b * width); });
     }
     if constexpr (std::is_same_v<S, std::int8_t>) {

@@ -64,7 +64,7 @@ class Documents {
   static Documents packed(std::span<const Index> query_starts, std::span<const Index> key_starts) {
     check(query_starts.size() == key_starts.size(), "Documents::packed: ", query_starts.size(),
           " starts of queries, but ", key_starts.size(), " of keys");
-    return Documents(ids_of(query_starts), ids_of(key_starts));
+    return {ids_of(query_starts), ids_of(key_starts)};
   }
 
   bool allows(const Site& s, const Problem&) const {

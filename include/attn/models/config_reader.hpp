@@ -71,7 +71,7 @@ class ConfigReader {
   /// The object below a key; errors name it "file: key".
   ConfigReader below(const char* key) const {
     const nlohmann::json& value = at(key, "an object", [](const auto& v) { return v.is_object(); });
-    return ConfigReader(value, file_ + ": " + key);
+    return {value, file_ + ": " + key};
   }
   /// The member itself, of any type.
   const nlohmann::json& json(const char* key) const { return json_.at(key); }

@@ -72,7 +72,7 @@ class NewRows {
       return is_one && !next.empty() ? QueryOffset(next.front()) : QueryOffset(next);
     }
     for (std::size_t b = 0; b < next.size(); ++b) scratch[b] = next[b] - (n_ - counts_[b]);
-    return QueryOffset(std::span<const Index>(scratch));
+    return std::span<const Index>(scratch);
   }
 
   /// Evicts what a rolling window must before the rows that count find room.

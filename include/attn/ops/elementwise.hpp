@@ -109,9 +109,9 @@ template <class T, int Rank>
 void map_elements(const char* name, const TensorView<const T, Rank>& x, const TensorView<T, Rank>& out,
                   kernels::RunFunction<Accumulator<T>> f, const RunOptions& options) {
   check_elementwise(name, x, out);
-  if (x.size() == 0) return;
   const bool flat = x.is_contiguous() && out.is_contiguous();
   const Index row_size = flat ? x.size() : x.extent(Rank - 1);
+  if (row_size == 0) return;
   const Index rows = flat ? 1 : row_count(x);
   const Index step = flat ? 1 : x.stride(Rank - 1), out_step = flat ? 1 : out.stride(Rank - 1);
   const Index runs_per_row = (row_size + elements_per_task - 1) / elements_per_task;

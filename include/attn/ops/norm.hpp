@@ -106,12 +106,14 @@ void norm_rows(const char* name, const TensorView<const T, Rank>& x, const Tenso
 #define ATTN_INSTANTIATE_NORM_ROWS(T, Rank)                                                                  \
   ATTN_INSTANTIATE void norm_rows(const char*, const TensorView<const T, Rank>&, const TensorView<T, Rank>&, \
                                   RowAxes, const RunOptions&, NormRow<T>, const T*, const T*, T);
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
 #define ATTN_INSTANTIATE_NORMS(T)                                                   \
   ATTN_INSTANTIATE void layer_norm_row(const T*, T*, Index, const T*, const T*, T); \
   ATTN_INSTANTIATE void rms_norm_row(const T*, T*, Index, const T*, const T*, T);   \
   ATTN_INSTANTIATE_NORM_ROWS(T, 2)                                                  \
   ATTN_INSTANTIATE_NORM_ROWS(T, 3)                                                  \
   ATTN_INSTANTIATE_NORM_ROWS(T, 4)
+// NOLINTEND(bugprone-macro-parentheses)
 ATTN_INSTANTIATE_NORMS(float)
 ATTN_INSTANTIATE_NORMS(double)
 #undef ATTN_INSTANTIATE_NORMS

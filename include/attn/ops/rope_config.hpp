@@ -120,7 +120,7 @@ inline constexpr double two_pi = 6.28318530717958648;
 inline void scale_by_yarn(const RopeConfig& config, std::vector<double>& frequencies) {
   const RopeScaling& s = config.scaling;
   const double dim = 2 * static_cast<double>(frequencies.size());
-  const double len = static_cast<double>(s.original_max_len);
+  const auto len = static_cast<double>(s.original_max_len);
   const auto pair_that_turns = [&](double times) {
     return dim * std::log(len / (times * two_pi)) / (2 * std::log(config.base));
   };
@@ -153,7 +153,7 @@ inline std::vector<double> rope_frequencies(const RopeConfig& config) {
   const Index dim = checked_rotary_dim(config);
   check_rope_numbers(config, dim);
   const RopeScaling& s = config.scaling;
-  const double size = static_cast<double>(dim);
+  const auto size = static_cast<double>(dim);
   const double base =
       s.kind == RopeScalingKind::ntk ? config.base * std::pow(s.factor, size / (size - 2)) : config.base;
   std::vector<double> frequencies;
