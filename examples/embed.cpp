@@ -80,7 +80,6 @@ std::vector<std::string> read_input(const Options& o) {
 std::vector<Entry> embed_all(const Options& o, std::vector<std::string> texts) {
   const SentenceEncoder encoder(o.model, o.max_tokens);
   std::vector<TokenIds> ids;
-  ids.reserve(texts.size());
   for (const std::string& text : texts) ids.push_back(encoder.tokenize(text));
   attn::ThreadPool pool(o.threads);
   Progress progress("embedding", static_cast<Index>(texts.size()));

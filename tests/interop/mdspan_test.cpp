@@ -16,7 +16,7 @@ namespace mine {
 template <class T, std::size_t Rank>
 class Span {
  public:
-  struct extents_type {
+  struct extents_type {  // NOLINT(readability-identifier-naming): as in std::mdspan
     std::array<std::uint32_t, Rank> values;
     std::uint32_t extent(std::size_t axis) const { return values[axis]; }
   };

@@ -50,7 +50,7 @@ TEST(Npy, IsReadInEveryVersionOfTheFormat) {
 }
 
 TEST(Npy, TakesTheHeaderAsPythonMayWriteIt) {
-  for (const char* header : {"{\"shape\":(3,),\"fortran_order\":False,\"descr\":\"<f4\"}",
+  for (const char* header : {R"({"shape":(3,),"fortran_order":False,"descr":"<f4"})",
                              "{ 'shape' : ( 3 , ) , 'descr' : '<f4' , 'fortran_order' : True , } \n",
                              "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}"}) {
     const std::string bytes = file_of(header, three_floats);

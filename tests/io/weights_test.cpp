@@ -11,7 +11,6 @@
 
 namespace {
 
-using attn::Dims;
 using attn::FormatError;
 using attn::Tensor;
 using attn::TensorView;

@@ -142,9 +142,9 @@ TEST(CacheFault, B44_IntegerKeysCannotBeRotatedAgainAndSaySo) {
   const attn::StoredRows<std::int8_t> keys = cache.keys();
   for (Index h = 0; h < 2; ++h)
     for (Index r = 0; r < 6; ++r) {
-      const double scale = static_cast<double>(keys.scales[h * keys.scale_strides[1] + r]);
+      const auto scale = static_cast<double>(keys.scales[h * keys.scale_strides[1] + r]);
       for (Index c = 0; c < 8; ++c) {
-        const double stored = static_cast<double>(keys.data[h * keys.strides[1] + r * keys.strides[2] + c]);
+        const auto stored = static_cast<double>(keys.data[h * keys.strides[1] + r * keys.strides[2] + c]);
         EXPECT_LE(std::abs(scale * stored - static_cast<double>(k(h, r, c))), scale / 2);
       }
     }

@@ -101,6 +101,7 @@ TYPED_TEST(HeadFault, B27_AnInnerStrideThatIsNotOneIsHonouredByEveryArgument) {
 
 TEST(HeadFault64Bit, B28_OffsetsAreProductsOf64Bits) {
   static_assert(sizeof(Index) == 8);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that is not read
   const auto* const base = reinterpret_cast<const char*>(std::uintptr_t{4096});
   const attn::TensorView<const char, 2> wide(base, {Index{1} << 22, 1024}, {1024, 1});
   const auto range = attn::address_range(wide.slice(0, {(Index{1} << 21) + 1, (Index{1} << 21) + 2}));

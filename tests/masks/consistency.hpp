@@ -122,7 +122,7 @@ void expect_block_form_is_the_pair_form(const M& mask, Draw& draw, const Problem
   for (Position j = 0; j < block.keys; ++j)
     for (Position i = 0; i < block.lanes; ++i) {
       const Site site{block.batch, block.head, block.q + i, block.k + j};
-      const double changed = mask_score(mask, before[static_cast<std::size_t>(j * lanes + i)], site, p);
+      const double changed = mask_score(mask, before[attn::as_size(j * lanes + i)], site, p);
       const double expected = mask_allows(mask, site, p) ? changed : attn::masked_score<double>;
       ASSERT_TRUE(same(block.row(j)[i], expected)) << block.row(j)[i] << " instead of " << expected;
     }

@@ -15,7 +15,7 @@ using attn::Index;
 using attn::Tensor;
 using attn::TensorView;
 
-constexpr Index B = 2, H = 3, L = 37, S = 45;
+constexpr Index B = 2, H = 3, L = 37, S = 45;  // NOLINT(readability-identifier-naming): of PyTorch
 
 /// Attention with a mask of `Rank` axes and with the same mask written out as [B, H, L, S], for all three
 /// kinds of mask: must be the same bits.

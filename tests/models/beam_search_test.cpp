@@ -10,7 +10,6 @@
 
 namespace {
 
-using attn::BeamHypothesis;
 using attn::Index;
 using Tokens = std::vector<Index>;
 

@@ -71,7 +71,7 @@ template <class X, class Y>
 double distance(const X& x, const Y& y) {
   double worst = 0;
   for_each_pair(x, y, [&](auto a, auto b) {
-    const double left = static_cast<double>(a), right = static_cast<double>(b);
+    const auto left = static_cast<double>(a), right = static_cast<double>(b);
     if (left == right) return;
     const double difference = std::abs(left - right);
     worst = difference < std::numeric_limits<double>::infinity() ? std::max(worst, difference)

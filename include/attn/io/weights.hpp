@@ -26,6 +26,7 @@ class WeightMap {
     std::string label = origin_ + ": weight '" + name + "'";
     return add(std::move(name), StoredTensor(std::move(label), as_view(tensor)));
   }
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the tensor is moved
   WeightMap& add(std::string name, StoredTensor tensor) {
     const auto [entry, is_new] = tensors_.try_emplace(std::move(name), std::move(tensor));
     check<FormatError>(is_new, origin_, ": weight '", entry->first, "' is there twice");
