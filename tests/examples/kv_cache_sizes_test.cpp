@@ -38,7 +38,7 @@ class KVCacheSizes : public testing::Test {
   void SetUp() override {
     if (!attn_test::has_program("kv_cache_sizes")) GTEST_SKIP() << "the example programs were not built";
   }
-  CommandResult run(std::vector<std::string> arguments) {
+  CommandResult run(const std::vector<std::string>& arguments) {
     return attn_test::run_command(scratch, "kv_cache_sizes", arguments);
   }
   attn_test::TemporaryDirectory scratch;

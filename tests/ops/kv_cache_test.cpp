@@ -33,7 +33,7 @@ template <class S>
 double element(const StoredRows<S>& x, Index b, Index h, Index r, Index c) {
   const Index page = x.pages != nullptr ? x.pages[b * x.pages_per_entry + r / x.page_rows] : b;
   const Index row = r % x.page_rows;
-  const double stored = static_cast<double>(
+  const auto stored = static_cast<double>(
       x.data[page * x.strides[0] + h * x.strides[1] + row * x.strides[2] + c * x.strides[3]]);
   if constexpr (std::is_same_v<S, std::int8_t>)
     return stored *
@@ -710,7 +710,7 @@ TEST(CacheWindow, KeepsTheSinksAndTheNewestRowsInOrder) {
             const Index length = cache.length(b), dropped = next - length;
             ASSERT_GE(length, std::min(next, sinks + window - 1 + n));
             for (Index r = 0; r < length; ++r) {
-              const double expected = static_cast<double>(r < sinks ? r : r + dropped);
+              const auto expected = static_cast<double>(r < sinks ? r : r + dropped);
               const double key = element(cache.keys(), b, 1, r, 0);
               if (page_rows <= 1 || r < sinks || r >= attn::detail::round_up(sinks, page_rows)) {
                 ASSERT_EQ(key, expected);
@@ -815,7 +815,7 @@ TEST(CacheIntegers, AreOffByHalfAScaleAtMost) {
 TEST(CacheIntegers, ElementsNextToHalfwayBetweenTwoStepsGoToTheNearerOne) {
   for (const float largest : {127.0F, 1.0F, 3.3F, 0.77F, 1e5F, 1e-5F}) {
     std::vector<float> row{largest};
-    const double step = static_cast<double>(largest / 127);
+    const auto step = static_cast<double>(largest / 127);
     for (int i = -127; i < 127; ++i) {
       const auto halfway = static_cast<float>((i + 0.5) * step);
       row.push_back(halfway);
@@ -850,7 +850,7 @@ TEST(CacheElements, AnyFloatIsRoundedToNearestEven) {
     KVCache<float, S> cache({.num_kv_heads = 1, .head_dim = x.extent(1), .max_len = 1});
     cache.append(x, x);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const float got = static_cast<float>(cache.keys().data[i]), want = static_cast<float>(S(values[i]));
+      const auto got = static_cast<float>(cache.keys().data[i]), want = static_cast<float>(S(values[i]));
       EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << values[i];
     }
   };

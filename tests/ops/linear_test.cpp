@@ -50,7 +50,7 @@ TYPED_TEST_SUITE(LinearInto, Scalars);
 
 TYPED_TEST(LinearInto, IsTheProductForEveryShape) {
   using T = TypeParam;
-  constexpr double eps = static_cast<double>(std::numeric_limits<T>::epsilon());
+  constexpr auto eps = static_cast<double>(std::numeric_limits<T>::epsilon());
   for (const Index tokens : {0, 1, 3, 4, 97, 200})
     for (const Index in : {0, 1, 7, 513})
       for (const Index out : {0, 1, 8, 23, 24, 25, 49}) {

@@ -53,8 +53,7 @@ attn::Tensor<double, 4> rotated(const auto& x, RopePairing pairing, Index rotary
               std::pow(base, -2 * static_cast<double>(pair) / static_cast<double>(rotary_dim));
           const Index first = pairing == RopePairing::half ? pair : 2 * pair,
                       second = pairing == RopePairing::half ? pair + pairs : 2 * pair + 1;
-          const double u = static_cast<double>(x(b, h, i, first)),
-                       v = static_cast<double>(x(b, h, i, second));
+          const auto u = static_cast<double>(x(b, h, i, first)), v = static_cast<double>(x(b, h, i, second));
           y(b, h, i, first) = u * std::cos(angle) - v * std::sin(angle);
           y(b, h, i, second) = v * std::cos(angle) + u * std::sin(angle);
         }

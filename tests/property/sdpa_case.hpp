@@ -191,7 +191,7 @@ attn::Tensor<double, 4> reference_scores(const attn::Tensor<double, 4>& q, const
     if (stage == ScoreStage::scaled) parts.soft_cap = 0;
     if (stage < ScoreStage::biased)
       return attn::kernels::reference_score<double>(queries, keys, s, p, attn::NoMask{}, parts);
-    const double natural = attn::kernels::reference_score<double>(queries, keys, s, p, mask, parts);
+    const auto natural = attn::kernels::reference_score<double>(queries, keys, s, p, mask, parts);
     if (stage == ScoreStage::biased || natural == attn::masked_score<double>)
       return stage == ScoreStage::biased ? natural : 0;
     return std::exp(natural - logsumexp(s.batch, s.head, s.q));
