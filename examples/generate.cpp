@@ -2,7 +2,7 @@
 //
 //   generate --model models/smollm2 "The lighthouse stood on a rock far out at sea. Every evening"
 //   generate --model models/smollm2 --chat "What is the capital of France?"
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction is of POSIX
 
 #include <atomic>
 #include <chrono>
