@@ -38,7 +38,7 @@ void causal(benchmark::State& state) {
 
 void padding(benchmark::State& state) {
   const std::vector<Index> lengths{491, 368, 391, 473, 350, 426, 448, 214};
-  const double kept = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), Index{0}));
+  const auto kept = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), Index{0}));
   Setting(state).measure(state, attn::KeyPadding{lengths}, kept / (8 * 512));
 }
 

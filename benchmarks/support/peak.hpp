@@ -30,11 +30,11 @@ template <class T>
 struct VectorOf;
 template <>
 struct VectorOf<float> {
-  typedef float type __attribute__((vector_size(vector_bytes)));
+  using type __attribute__((vector_size(vector_bytes))) = float;
 };
 template <>
 struct VectorOf<double> {
-  typedef double type __attribute__((vector_size(vector_bytes)));
+  using type __attribute__((vector_size(vector_bytes))) = double;
 };
 
 /// Seconds on a clock that never goes back.
@@ -84,8 +84,8 @@ template <class T>
 template <class T>
 double measure_peak_gflops(int repeats = 7) {
   constexpr long iterations = 1'000'000;
-  constexpr double operations =
-      2.0 * iterations * static_cast<double>(accumulators * vector_bytes / sizeof(T));
+  constexpr std::size_t sums = accumulators * vector_bytes / sizeof(T);
+  constexpr double operations = 2.0 * iterations * static_cast<double>(sums);
   return operations / best_seconds(repeats, [] { multiply_adds<T>(iterations); }) / 1e9;
 }
 
