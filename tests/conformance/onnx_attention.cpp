@@ -140,8 +140,8 @@ class Attention {
   template <class M, class F>
   void with_position_mask(const M& mask, F f) const {
     const bool is_causal = case_.attribute<int>("is_causal", 0) != 0;
-    const Index left = case_.attribute<Index>("left_window_size", -1);
-    const Index right = case_.attribute<Index>("right_window_size", -1);
+    const auto left = case_.attribute<Index>("left_window_size", -1);
+    const auto right = case_.attribute<Index>("right_window_size", -1);
     if (left >= 0 || right >= 0)
       with_also(mask, std::optional(attn::SlidingWindow{.left = left, .right = is_causal ? 0 : right}), f);
     else
@@ -166,7 +166,7 @@ class Attention {
       v_.expect("present_value", out);
     }
     if (!case_.has("out.qk_matmul_output")) return;
-    const Index mode = case_.attribute<Index>("qk_matmul_output_mode", 0);
+    const auto mode = case_.attribute<Index>("qk_matmul_output_mode", 0);
     attn::sdpa_with_weights_into(q, k, v, y_.view(), scores, mask, options_, stage_of(mode));
     out.expect("qk_matmul_output", scores);
   }

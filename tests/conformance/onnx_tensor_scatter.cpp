@@ -21,7 +21,7 @@ class TensorScatter {
         past_(as_heads(c.at("in.past_cache"))),
         update_(as_heads(c.at("in.update"))),
         starts_(as_size(past_.extent(0))) {
-    const Index axis = c.attribute<Index>("axis", -2);
+    const auto axis = c.attribute<Index>("axis", -2);
     if (axis != -2 && axis != c.at("in.past_cache").rank() - 2)
       throw Skip{"TensorScatter along axis " + std::to_string(axis)};
     if (c.has("in.write_indices")) starts_ = flat_values<Index>(c.at("in.write_indices"));

@@ -27,7 +27,7 @@ void with_typed_mask(const Case& c, const std::string& name, F f) {
   const bool is_padding = name.ends_with("padding_mask");
   if (is_padding && stored.rank() == 1) return f(attn::pytorch_key_padding_mask(stored.view<T, 1>()));
   if (is_padding) return f(attn::pytorch_key_padding_mask(stored.view<T, 2>()));
-  const Index num_heads = c.attribute<Index>("num_heads", c.attribute<Index>("nhead", 0));
+  const auto num_heads = c.attribute<Index>("num_heads", c.attribute<Index>("nhead", 0));
   if (stored.rank() == 2) return f(attn::pytorch_attn_mask(stored.view<T, 2>(), num_heads));
   f(attn::pytorch_attn_mask(stored.view<T, 3>(), num_heads));
 }
