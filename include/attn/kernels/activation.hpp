@@ -68,8 +68,7 @@ ATTN_ALWAYS_INLINE P lost_in_product(const P& x, T c, const P& product) {
 
 /// e^x for x <= 87 (float) or 708 (double): relative error below 3e-7 or 1e-15 where the result is a normal
 /// number; below, between 0 and the smallest of those. Exactly 0 from -104 (-746) down, -inf included; NaN
-/// stays NaN. What rounding x * log2(e) loses is put back, which matters for large
-/// |x|.
+/// stays NaN. What rounding x * log2(e) loses is put back, which matters for large |x|.
 template <class P>
 ATTN_ALWAYS_INLINE P exp(const P& x) {
   using detail::constant;

@@ -42,14 +42,18 @@ ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, const A*
 }
 
 /// output[j][lane] += sum over keys of weights[key][lane] * values[key][j], for the `Columns` columns of a
-/// strip. Rows of weights and output are `Lanes` apart.
-template <class A, int Packets, int Columns, int Lanes, bool SkipZeros>
+/// strip. Rows of weights and output are `Lanes` apart. Pairs: a key is a pair of them, of bfloat16.
+template <class A, int Packets, int Columns, int Lanes, bool Pairs, bool SkipZeros>
 ATTN_NOINLINE void add_strip(Index keys, const A* ATTN_RESTRICT weights, const A* values,
                              A* ATTN_RESTRICT output) {
   RegisterBlock<A, Packets, Columns> block;
   block.load(output, Lanes);
   for (Index k = 0; k < keys; ++k) {
-    if constexpr (SkipZeros)
+    if constexpr (Pairs && SkipZeros)
+      block.step_pairs_where_nonzero(weights, reinterpret_cast<const std::byte*>(values), sizeof(A));
+    else if constexpr (Pairs)
+      block.step_pairs(weights, reinterpret_cast<const std::byte*>(values), sizeof(A));
+    else if constexpr (SkipZeros)
       block.step_where_nonzero(weights, values, 1);
     else
       block.step(weights, values, 1);
@@ -89,6 +93,16 @@ class LaneOutput {
     output_ = output;
     value_dim_ = value_dim;
   }
+  /// output += weights . values for `count` rows of the values from `row` on; weights[k][lane] from `row` on.
+  template <int Count, bool Pairs>
+  void add_strips(int lane, const A* weights, const Strips<A>& values, Index row, Index count,
+                  bool skip_zeros) {
+    for_blocks<ForwardShape<A>::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
+      const auto add = skip_zeros ? add_strip<A, Count, columns, lanes, Pairs, true>
+                                  : add_strip<A, Count, columns, lanes, Pairs, false>;
+      add(count, weights + lane, values.strip(column) + row * columns, output_ + column * lanes + lane);
+    });
+  }
   void clear_output() { std::fill(output_, output_ + lanes * value_dim_, A(0)); }
 
   A* output_ = nullptr;
@@ -98,7 +112,6 @@ class LaneOutput {
 /// The products of one lane group. (RowProducts has the same members, for a handful of rows.)
 template <class T>
 class LaneProducts : public LaneOutput<T> {
-  using LaneOutput<T>::output_, LaneOutput<T>::value_dim_;
   using Shape = ForwardShape<T>;
   static constexpr int width = Shape::width;
   static constexpr int lanes = Shape::lanes;
@@ -147,12 +160,7 @@ class LaneProducts : public LaneOutput<T> {
   template <int Count>
   void add_values(int first, const A* weights, const Values& values, Index key, Index count,
                   bool skip_zeros) {
-    const int lane = first * width;
-    for_blocks<Shape::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
-      const auto add =
-          skip_zeros ? add_strip<A, Count, columns, lanes, true> : add_strip<A, Count, columns, lanes, false>;
-      add(count, weights + lane, values.strip(column) + key * columns, output_ + column * lanes + lane);
-    });
+    this->template add_strips<Count, false>(first * width, weights, values, key, count, skip_zeros);
   }
 
  private:

@@ -23,7 +23,7 @@ struct Rows {
 
 /// Inputs that lie side by side in a panel of S: a pair, where the processor multiplies pairs of bfloat16.
 template <class S>
-inline constexpr Index inputs_together = has_bfloat16_dots&& std::is_same_v<S, Eigen::bfloat16> ? 2 : 1;
+inline constexpr Index inputs_together = (has_bfloat16_dots && std::is_same_v<S, Eigen::bfloat16>) ? 2 : 1;
 
 /// Some inputs of one panel, [input][lanes] or [pair of inputs][lanes][2], of a type that only the function
 /// knows which takes them.

@@ -28,24 +28,6 @@ ATTN_NOINLINE void score_pairs(Index pairs, const float* ATTN_RESTRICT query, co
   store_scores<Lanes>(block, scores, highest);
 }
 
-/// As add_strip(), of pairs of keys.
-template <int Packets, int Columns, int Lanes, bool SkipZeros>
-ATTN_NOINLINE void add_pair_strip(Index pairs, const float* ATTN_RESTRICT weights, const float* values,
-                                  float* ATTN_RESTRICT output) {
-  RegisterBlock<float, Packets, Columns> block;
-  block.load(output, Lanes);
-  for (Index p = 0; p < pairs; ++p) {
-    const auto* const at = reinterpret_cast<const std::byte*>(values);
-    if constexpr (SkipZeros)
-      block.step_pairs_where_nonzero(weights, at, sizeof(float));
-    else
-      block.step_pairs(weights, at, sizeof(float));
-    weights += Lanes;
-    values += Columns;
-  }
-  block.store(output, Lanes);
-}
-
 /// Turns the weights of `count` keys into those of pairs of keys, in place; returns the number of pairs. With
 /// `joins_previous` the first key is the second of its pair, and the key before it has no weight.
 template <int Packets, int Lanes>
@@ -148,11 +130,7 @@ class PairProducts : public LaneOutput<float> {
   void add_values(int first, float* weights, const Values& values, Index key, Index count, bool skip_zeros) {
     const int lane = first * width;
     const Index paired = pair_weights<Count, lanes>(weights + lane, count, key % 2 == 1);
-    for_blocks<Shape::broadcasts>(value_dim_, [&](Index column, auto columns) ATTN_LAMBDA_INLINE {
-      const auto add = skip_zeros ? add_pair_strip<Count, columns, lanes, true>
-                                  : add_pair_strip<Count, columns, lanes, false>;
-      add(paired, weights + lane, values.strip(column) + key / 2 * columns, output_ + column * lanes + lane);
-    });
+    add_strips<Count, true>(lane, weights, values, key / 2, paired, skip_zeros);
   }
 
  private:
