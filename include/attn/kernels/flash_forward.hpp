@@ -26,40 +26,6 @@ struct ForwardArguments {
   std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
 };
 
-/// Rows that will be touched soon, asked for a few cache lines at a time: the first touch of a row otherwise
-/// stalls the change to another layout, and one head's rows do not lead the hardware to the next head's.
-class WarmUp {
- public:
-  /// Rows of `bytes` bytes that begin `stride` bytes apart.
-  void add(const std::byte* first, Index rows, Index bytes, Index stride) {
-    if (count_ == as_size(capacity) || rows <= 0) return;
-    list_[count_++] = {first, bytes, stride, rows};
-    lines_ += (bytes + 63) / 64 * rows;
-  }
-  Index lines() const { return lines_; }
-  void step(Index lines) {
-    for (; lines > 0 && next_ < count_; --lines) {
-      Rows& r = list_[next_];
-      ATTN_PREFETCH(r.first + offset_);
-      offset_ += 64;
-      if (offset_ < r.bytes) continue;
-      offset_ = 0;
-      r.first += r.stride;
-      if (--r.rows == 0) ++next_;
-    }
-  }
-
- private:
-  struct Rows {
-    const std::byte* first;
-    Index bytes, stride, rows;
-  };
-  static constexpr Index capacity = 4;
-  Rows list_[as_size(capacity)];
-  std::size_t count_ = 0, next_ = 0;
-  Index offset_ = 0, lines_ = 0;
-};
-
 /// One call: the tasks it is cut into, by shape alone, and the scratch of one task. Products: LaneProducts,
 /// or RowProducts for a handful of rows.
 template <class A, class Products = LaneProducts<A>>
@@ -151,8 +117,10 @@ class ForwardPass {
                  std::max(visible.end, groups[g].visible().end)};
     visible = intersect(visible, task.keys);
     WarmUp warm_up = coming_rows(task.rows);
-    const Index steps = (visible.size() + Shape::tile_keys - 1) / Shape::tile_keys * count;
-    const Index lines = steps == 0 ? 0 : (warm_up.lines() + steps - 1) / steps;
+    Index chunks = 0;
+    for (int g = 0; g < count; ++g)
+      chunks += (intersect(groups[g].visible(), visible).size() + Shape::chunk_keys - 1) / Shape::chunk_keys;
+    warm_up.share_out(chunks);
     // Tiles and chunks end at fixed keys, whoever shares the task: what others see changes no bit of a row.
     for (Index k = visible.begin; k < visible.end;) {
       const Range range{k, std::min((k / Shape::tile_keys + 1) * Shape::tile_keys, visible.end)};
@@ -161,10 +129,8 @@ class ForwardPass {
       const auto key_rows = Products::keys(keys, range, tile);
       const auto value_rows = Products::values(values, range, task.mode.skip_zeros, value_tile,
                                                value_tile + Shape::tile_keys * widest());
-      for (int g = 0; g < count; ++g) {
-        warm_up.step(lines);
-        groups[g].attend(range, key_rows, value_rows, hooks_, task.mode, scores);
-      }
+      for (int g = 0; g < count; ++g)
+        groups[g].attend(range, key_rows, value_rows, hooks_, task.mode, scores, warm_up);
     }
 
     const bool may_hide_keys = hooks_.key_range_of != nullptr;
@@ -227,8 +193,8 @@ class ForwardPass {
 
   /// Normalises the outputs of a group and writes them to the caller's tensors.
   void finish(const Group& group, const Mode& mode, A* gathered) const {
-    alignas(64) A factors[as_size(lanes)], logsumexps[as_size(lanes)];
-    group.finish(mode, x_.sinks, factors, logsumexps);
+    alignas(64) A factors[as_size(lanes)], logsumexps[as_size(lanes)] = {};
+    group.finish(mode, x_.sinks, factors, x_.logsumexp.data() == nullptr ? nullptr : logsumexps);
     const LaneRows& rows = group.rows();
     if (x_.maximum.data() != nullptr) {
       std::fill(factors, factors + lanes, A(1));

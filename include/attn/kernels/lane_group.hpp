@@ -10,6 +10,7 @@
 #include "attn/kernels/mask_hooks.hpp"
 #include "attn/kernels/row_products.hpp"
 #include "attn/kernels/softmax_state.hpp"
+#include "attn/kernels/warm_up.hpp"
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
@@ -94,6 +95,7 @@ class LaneGroup {
     packets_ = static_cast<int>((rows.count + width - 1) / width);
     products_.begin(queries, rows.count, packets_, factor);
     state_.reset();
+    has_output_ = false;
     find_visible_keys(hooks);
   }
 
@@ -101,9 +103,10 @@ class LaneGroup {
   /// Keys that some lane may see.
   Range visible() const { return visible_; }
 
-  /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes.
+  /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes; what
+  /// `warm_up` holds is asked for by a step at each chunk.
   void attend(Range tile, const typename Products::Keys& keys, const typename Products::Values& values,
-              const Hooks& hooks, const Mode& mode, A* scores) {
+              const Hooks& hooks, const Mode& mode, A* scores, WarmUp& warm_up) {
     const Range seen = intersect(visible_, tile);
     if (seen.empty()) return;
     const Coverage coverage = coverage_of(hooks, 0, rows_.count, seen);
@@ -114,10 +117,12 @@ class LaneGroup {
     const typename Products::Keys known = keys.from(seen.begin - tile.begin);
     for (Index key = seen.begin; key < seen.end;) {
       const Index end = std::min((key / Shape::chunk_keys + 1) * Shape::chunk_keys, seen.end);
+      warm_up.step();
       score_chunk({key - seen.begin, end - seen.begin}, known.from(key - seen.begin),
                   coverage == Coverage::partial, hooks, mode);
       key = end;
     }
+    has_output_ = true;
     const Range all{0, seen.size()};
     for_equal_packets(
         all, [&](Range run, int first, auto count) { exponentiate_run<count>(run, first, mode.units); });
@@ -159,17 +164,21 @@ class LaneGroup {
 
   /// The maximum and sum of each lane.
   const SoftmaxState<A, lanes>& softmax() const { return state_; }
-  /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is its result.
+  /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is its result, if that is not
+  /// null.
   void finish(const Mode& mode, std::span<const double> sinks, A* factors, A* logsumexps) const {
+    for (int i = 0; i < lanes; ++i) factors[i] = state_.sum[i] == A(0) ? A(0) : A(1) / state_.sum[i];
+    if (logsumexps == nullptr && sinks.empty()) return;
     for (int i = 0; i < lanes; ++i) {
-      factors[i] = state_.sum[i] == A(0) ? A(0) : A(1) / state_.sum[i];
-      logsumexps[i] = state_.logsumexp(i, mode.units);
-      if (sinks.empty() || i >= rows_.count) continue;
-      const A sink = static_cast<A>(sinks[static_cast<std::size_t>(rows_.head(rows_.first_row + i))]);
-      const A with_sink = log_add(logsumexps[i], sink);
-      if (with_sink != masked_score<A>)  // the sink is in the denominator only
-        factors[i] *= std::exp(logsumexps[i] - with_sink);
-      logsumexps[i] = with_sink;
+      A result = state_.logsumexp(i, mode.units);
+      if (!sinks.empty() && i < rows_.count) {
+        const A sink = static_cast<A>(sinks[static_cast<std::size_t>(rows_.head(rows_.first_row + i))]);
+        const A with_sink = log_add(result, sink);
+        if (with_sink != masked_score<A>)  // the sink is in the denominator only
+          factors[i] *= std::exp(result - with_sink);
+        result = with_sink;
+      }
+      if (logsumexps != nullptr) logsumexps[i] = result;
     }
   }
   /// rows[i] = factors[first + i] * output of lane first + i, for one packet of lanes.
@@ -226,16 +235,6 @@ class LaneGroup {
     return {first, std::max(0, last - first + 1)};
   }
 
-  /// f(first, keys, packets) for each block of keys; the same blocks for every pass over the tile.
-  template <class F>
-  ATTN_ALWAYS_INLINE void for_key_blocks(Range keys, F f) const {
-    if constexpr (Products::takes_any_count)
-      f(keys.begin, keys.size(), packets_that_see(keys.begin, keys.size()));
-    else
-      for_blocks<Shape::broadcasts>(
-          keys.end, [&](Index k, auto n) ATTN_LAMBDA_INLINE { f(k, n, packets_that_see(k, n)); }, keys.begin);
-  }
-
   /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets
   /// see.
   template <class F>
@@ -249,14 +248,16 @@ class LaneGroup {
         with_constant<max_packets>(current.count,
                                    [&](auto count) ATTN_LAMBDA_INLINE { f(run, current.first, count); });
     };
-    for_key_blocks(keys, [&](Index k, Index n, Packets active) {
-      if (!(active == current)) {
+    const Index step = Products::takes_any_count ? keys.size() : Shape::broadcasts;
+    for (Index k = keys.begin; k < keys.end; k = run.end) {
+      const Index n = std::min(step, keys.end - k);
+      if (const Packets active = packets_that_see(k, n); !(active == current)) {
         flush();
         run.begin = k;
         current = active;
       }
       run.end = k + n;
-    });
+    }
     flush();
   }
 
@@ -264,12 +265,8 @@ class LaneGroup {
                    const Mode& mode) {
     alignas(64) A highest[as_size(lanes)];
     std::fill(highest, highest + lanes, masked_score<A>);
-    for_key_blocks(chunk, [&](Index k, auto n, Packets active) ATTN_LAMBDA_INLINE {
-      with_constant<max_packets>(active.count, [&](auto count) ATTN_LAMBDA_INLINE {
-        if (active.count > 0)
-          products_.template score<count>(active.first, keys.from(k - chunk.begin), n, state_.start, row(k),
-                                          highest);
-      });
+    for_equal_packets(chunk, [&](Range run, int first, auto count) {
+      score_run<count>(run, first, keys.from(run.begin - chunk.begin), highest);
     });
     const bool filters = partial && hooks.filter && chunk_coverage(hooks, chunk) != Coverage::full;
     if (mode.units == ScoreUnits::natural || filters) {
@@ -277,6 +274,19 @@ class LaneGroup {
       find_highest(chunk, highest);
     }
     if (state_.exceeded_by(highest)) raise(highest, chunk.end, mode.units);
+  }
+
+  /// Scores of keys that the same packets see. A single packet takes more keys at once: its sums would be too
+  /// few to hide the latency of the multiply-add.
+  template <int Count>
+  void score_run(Range run, int first, const typename Products::Keys& keys, A* highest) const {
+    if constexpr (Products::takes_any_count)
+      products_.template score<Count>(first, keys, run.size(), state_.start, row(run.begin), highest);
+    else
+      for_blocks<(Count == 1 ? 2 : 1) * Shape::broadcasts>(run.size(), [&](Index k,
+                                                                           auto n) ATTN_LAMBDA_INLINE {
+        products_.template score<Count>(first, keys.from(k), n, state_.start, row(run.begin + k), highest);
+      });
   }
 
   void apply_mask(Range chunk, bool filters, const Hooks& hooks, const Mode& mode) {
@@ -321,12 +331,13 @@ class LaneGroup {
 
   void find_highest(Range chunk, A* highest) const {
     std::fill(highest, highest + lanes, masked_score<A>);
-    for_key_blocks(chunk, [&](Index k, Index n, Packets active) {
-      for (int m = active.first; m < active.first + active.count; ++m) {
-        Packet<A> top = load(highest + m * width);
-        for (Index j = k; j < k + n; ++j) top = max(top, load(row(j) + m * width));
-        store(highest + m * width, top);
-      }
+    for_equal_packets(chunk, [&](Range run, int first, auto count) {
+      unroll<count>([&](auto m) ATTN_LAMBDA_INLINE {
+        const int lane = (first + m) * width;
+        Packet<A> top = load(highest + lane);
+        for (Index k = run.begin; k < run.end; ++k) top = max(top, load(row(k) + lane));
+        store(highest + lane, top);
+      });
     });
   }
 
@@ -335,7 +346,7 @@ class LaneGroup {
   ATTN_NOINLINE void raise(const A* highest, Index scored, ScoreUnits units) {
     alignas(64) A factor[as_size(lanes)], rise[as_size(lanes)];
     state_.raise(highest, units, factor, rise);
-    products_.rescale(factor, packets_);
+    if (has_output_) products_.rescale(factor, packets_);
     if (units == ScoreUnits::natural) return;
     for (int m = 0; m < packets_; ++m) {
       const Packet<A> down = load(rise + m * width);
@@ -361,8 +372,9 @@ class LaneGroup {
   SoftmaxState<A, lanes> state_;
   LaneRows rows_;
   int packets_ = 0;
-  Range visible_{};  // keys that some lane may see
-  Range common_{};   // keys that a lane of every packet may see
+  bool has_output_ = false;  // or all of it is 0
+  Range visible_{};          // keys that some lane may see
+  Range common_{};           // keys that a lane of every packet may see
   Range packet_keys_[as_size(max_packets)]{};
   Index first_key_ = 0;
   A* scores_ = nullptr;

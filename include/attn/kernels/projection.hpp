@@ -10,6 +10,7 @@
 
 #include "attn/kernels/packed_weight.hpp"
 #include "attn/kernels/rows.hpp"
+#include "attn/kernels/warm_up.hpp"
 
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
@@ -19,22 +20,6 @@ template <class A>
 struct ProjectionShape : BlockShape<A> {
   static constexpr Index depth = 640;
   static constexpr Index tokens = 128;
-};
-
-/// The weights of the next slice, asked for bit by bit during this one.
-class ComingWeights {
- public:
-  ComingWeights() = default;
-  /// `passes`: how often ask() will be called.
-  ComingWeights(const std::byte* begin, Index bytes, Index passes)
-      : next_(begin), lines_((bytes + 63) / 64), lines_per_pass_((lines_ + passes - 1) / passes) {}
-  ATTN_ALWAYS_INLINE void ask() {
-    for (Index i = std::min(lines_per_pass_, lines_); i > 0; --i, --lines_, next_ += 64) ATTN_PREFETCH(next_);
-  }
-
- private:
-  const std::byte* next_ = nullptr;
-  Index lines_ = 0, lines_per_pass_ = 0;
 };
 
 /// Rows of contiguous elements of any type, `step` bytes apart.
@@ -144,15 +129,18 @@ class Projection {
 
   /// What follows a slice: the next panel's, then the next inputs of the first panel. For a few tokens there
   /// is too little work to hide it behind, and the hardware asks early enough.
-  ComingWeights coming_weights(Index panel, Range panels, Range inputs, Index tokens) const {
+  WarmUp coming_weights(Index panel, Range panels, Range inputs, Index tokens) const {
     const bool last = panel + 1 == panels.end;
     const Index next = last ? inputs.end : inputs.begin;
     if (tokens < 4 * Shape::broadcasts || next == weight_.in()) return {};
-    return {weight_.slice(last ? panels.begin : panel + 1, next).weights, weight_.slice_bytes(inputs.size()),
-            tokens / Shape::broadcasts};
+    WarmUp coming;
+    const Index bytes = weight_.slice_bytes(inputs.size());
+    coming.add(weight_.slice(last ? panels.begin : panel + 1, next).weights, 1, bytes, bytes);
+    coming.share_out(tokens / Shape::broadcasts);
+    return coming;
   }
 
-  void add_slice(Index panel, Range tokens, const Rows<const A>& x, Range inputs, ComingWeights coming,
+  void add_slice(Index panel, Range tokens, const Rows<const A>& x, Range inputs, WarmUp coming,
                  A* scratch) const {
     const Index column = panel * lanes, count = features(panel);
     const auto packets = static_cast<int>((count + width - 1) / width);
@@ -176,7 +164,7 @@ class Projection {
     with_constant<Shape::packets>(packets, [&](auto p) ATTN_LAMBDA_INLINE {
       for_blocks<Shape::broadcasts>(tokens.size(), [&](Index t, auto n) ATTN_LAMBDA_INLINE {
         const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
-        coming.ask();
+        coming.step();
         if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
           if (multiplies_pairs_) {
             const Rows<const Eigen::bfloat16> pairs = x_.x.template as<const Eigen::bfloat16>();

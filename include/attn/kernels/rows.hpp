@@ -261,11 +261,15 @@ ATTN_NOINLINE Strips<float> cut_into_pairs(const TileRows<S>& rows, Index count,
 /// No NaN and no infinity among `size` elements.
 template <class A>
 bool all_finite(const A* data, Index size) {
-  constexpr int width = packet_width<A>;
-  Packet<A> poison = broadcast(A(0));  // 0 * x is 0 for finite x, else NaN
+  constexpr int width = packet_width<A>, chains = 4;
+  Packet<A> poison[as_size(chains)];  // 0 * x is 0 for finite x, else NaN
+  unroll<chains>([&](auto j) ATTN_LAMBDA_INLINE { poison[j] = broadcast(A(0)); });
   Index i = 0;
-  for (; i + width <= size; i += width) poison = multiply_add(load(data + i), broadcast(A(0)), poison);
-  A rest = sum_of_lanes(poison);
+  for (; i + chains * width <= size; i += chains * width)
+    unroll<chains>([&](auto j) ATTN_LAMBDA_INLINE {
+      poison[j] = multiply_add(load(data + i + j * width), broadcast(A(0)), poison[j]);
+    });
+  A rest = sum_of_lanes(add(add(poison[0], poison[1]), add(poison[2], poison[3])));
   for (; i < size; ++i) rest += data[i] * A(0);
   return rest == A(0);
 }
