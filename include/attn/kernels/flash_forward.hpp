@@ -117,10 +117,10 @@ class ForwardPass {
                  std::max(visible.end, groups[g].visible().end)};
     visible = intersect(visible, task.keys);
     WarmUp warm_up = coming_rows(task.rows);
-    Index chunks = 0;
+    Index steps = 0;
     for (int g = 0; g < count; ++g)
-      chunks += (intersect(groups[g].visible(), visible).size() + Shape::chunk_keys - 1) / Shape::chunk_keys;
-    warm_up.share_out(chunks);
+      steps += intersect(groups[g].visible(), visible).size() / Group::keys_per_step;
+    warm_up.share_out(steps);
     // Tiles and chunks end at fixed keys, whoever shares the task: what others see changes no bit of a row.
     for (Index k = visible.begin; k < visible.end;) {
       const Range range{k, std::min((k / Shape::tile_keys + 1) * Shape::tile_keys, visible.end)};
@@ -193,7 +193,7 @@ class ForwardPass {
 
   /// Normalises the outputs of a group and writes them to the caller's tensors.
   void finish(const Group& group, const Mode& mode, A* gathered) const {
-    alignas(64) A factors[as_size(lanes)], logsumexps[as_size(lanes)] = {};
+    alignas(64) A factors[as_size(lanes)], logsumexps[as_size(lanes)];
     group.finish(mode, x_.sinks, factors, x_.logsumexp.data() == nullptr ? nullptr : logsumexps);
     const LaneRows& rows = group.rows();
     if (x_.maximum.data() != nullptr) {
@@ -207,7 +207,7 @@ class ForwardPass {
         targets[i] = first + i < rows.count ? output_row(rows, first + i, gathered + i * widest()) : unused;
       group.write(first, factors, targets);
       for (Index i = first; i < std::min(first + width, rows.count); ++i)
-        deliver(rows, i, targets[i - first], logsumexps[i]);
+        deliver(rows, i, targets[i - first], logsumexps + i);
     }
   }
 
@@ -225,11 +225,11 @@ class ForwardPass {
     const Index row = rows.first_row + lane;
     return reinterpret_cast<A*>(x_.out.address(rows.batch, rows.head(row), rows.query(row)));
   }
-  void deliver(const LaneRows& rows, Index lane, const A* result, A logsumexp) const {
+  void deliver(const LaneRows& rows, Index lane, const A* result, const A* logsumexp) const {
     if (x_.out.is_direct() && x_.logsumexp.data() == nullptr) return;
     const Index row = rows.first_row + lane, head = rows.head(row), query = rows.query(row);
     if (!x_.out.is_direct()) x_.out.write(result, rows.batch, head, query);
-    if (x_.logsumexp.data() != nullptr) x_.logsumexp(rows.batch, head, query) = logsumexp;
+    if (x_.logsumexp.data() != nullptr) x_.logsumexp(rows.batch, head, query) = *logsumexp;
   }
 
   ForwardArguments<A> x_;

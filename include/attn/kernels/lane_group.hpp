@@ -71,6 +71,9 @@ class LaneGroup {
 
  public:
   using Hooks = MaskHooks<A, lanes>;
+  /// Keys that a step of the warm-up serves, or fewer.
+  static constexpr Index keys_per_step =
+      Products::takes_any_count ? Shape::chunk_keys : Index{Shape::broadcasts};
 
   /// How one task treats scores.
   struct Mode {
@@ -104,7 +107,7 @@ class LaneGroup {
   Range visible() const { return visible_; }
 
   /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes; what
-  /// `warm_up` holds is asked for by a step at each chunk.
+  /// `warm_up` holds is asked for by a step at each block of keys.
   void attend(Range tile, const typename Products::Keys& keys, const typename Products::Values& values,
               const Hooks& hooks, const Mode& mode, A* scores, WarmUp& warm_up) {
     const Range seen = intersect(visible_, tile);
@@ -114,10 +117,10 @@ class LaneGroup {
 
     first_key_ = seen.begin;
     scores_ = scores;
+    warm_up_ = &warm_up;
     const typename Products::Keys known = keys.from(seen.begin - tile.begin);
     for (Index key = seen.begin; key < seen.end;) {
       const Index end = std::min((key / Shape::chunk_keys + 1) * Shape::chunk_keys, seen.end);
-      warm_up.step();
       score_chunk({key - seen.begin, end - seen.begin}, known.from(key - seen.begin),
                   coverage == Coverage::partial, hooks, mode);
       key = end;
@@ -280,13 +283,16 @@ class LaneGroup {
   /// few to hide the latency of the multiply-add.
   template <int Count>
   void score_run(Range run, int first, const typename Products::Keys& keys, A* highest) const {
-    if constexpr (Products::takes_any_count)
+    if constexpr (Products::takes_any_count) {
+      warm_up_->step();
       products_.template score<Count>(first, keys, run.size(), state_.start, row(run.begin), highest);
-    else
+    } else {
       for_blocks<(Count == 1 ? 2 : 1) * Shape::broadcasts>(run.size(), [&](Index k,
                                                                            auto n) ATTN_LAMBDA_INLINE {
+        warm_up_->step();
         products_.template score<Count>(first, keys.from(k), n, state_.start, row(run.begin + k), highest);
       });
+    }
   }
 
   void apply_mask(Range chunk, bool filters, const Hooks& hooks, const Mode& mode) {
@@ -378,6 +384,7 @@ class LaneGroup {
   Range packet_keys_[as_size(max_packets)]{};
   Index first_key_ = 0;
   A* scores_ = nullptr;
+  WarmUp* warm_up_ = nullptr;
 };
 
 }  // namespace kernels
