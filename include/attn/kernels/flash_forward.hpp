@@ -159,8 +159,8 @@ class ForwardPass {
       const Index kv_head = p_.kv_head(head + 1);
       add(x_.q, head + 1, 0, task_rows_);
       if (kv_head != p_.kv_head(head)) {
-        add(x_.k, kv_head, 0, Shape::tile_keys);
-        add(x_.v, kv_head, 0, Shape::tile_keys);
+        add(x_.k, kv_head, 0, Products::keys_to_warm_up);
+        add(x_.v, kv_head, 0, Products::keys_to_warm_up);
       }
     }
     return coming;

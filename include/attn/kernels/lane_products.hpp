@@ -122,6 +122,7 @@ class LaneProducts : public LaneOutput<T> {
   using Values = Strips<A>;                                        ///< how P V wants the values of a tile
   static constexpr Index max_rows = Index{Shape::groups} * lanes;  ///< of one task
   static constexpr bool takes_any_count = false;
+  static constexpr Index keys_to_warm_up = Shape::tile_keys;
   static constexpr int max_groups = Shape::groups;
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }

@@ -35,44 +35,38 @@ void add_transposed(const Block& block, const A* bias, Index query_stride) {
     for (Position i = 0; i < block.lanes; ++i) block.row(j)[i] += bias[i * query_stride + j];
 }
 
-/// Transposes 8 x 8 bytes, one row a word, in three rounds of swapping off-diagonal blocks.
-inline void transpose_bytes(std::uint64_t (&rows)[8]) {
-  const auto swap = [&](int distance, std::uint64_t low_mask) ATTN_LAMBDA_INLINE {
-    const int shift = 8 * distance;
-    for (int i = 0; i < 8; ++i) {
-      if ((i & distance) != 0) continue;
-      const std::uint64_t a = rows[i], b = rows[i + distance];
-      rows[i] = (a & low_mask) | ((b & low_mask) << shift);
-      rows[i + distance] = ((a >> shift) & low_mask) | (b & ~low_mask);
-    }
-  };
-  swap(4, 0x00000000FFFFFFFF);
-  swap(2, 0x0000FFFF0000FFFF);
-  swap(1, 0x00FF00FF00FF00FF);
-}
-
 /// Scores whose byte is zero (`keep_nonzero`) or not zero become masked; bytes stored [query][key], adjacent
 /// keys.
 template <bool KeepNonzero, class Block>
 void filter_transposed(const Block& block, const void* bytes, Index query_stride) {
   using A = typename Block::Scalar;
+  constexpr int width = packet_width<A>;
+  const Packet<A> masked = broadcast(masked_score<A>);
   const auto* const first = static_cast<const unsigned char*>(bytes);
   alignas(64) unsigned char column[8][as_size(Block::max_lanes + 8)];
   for (Position j = 0; j < block.keys; j += 8) {
     const Position keys = std::min<Position>(8, block.keys - j);
     for (Position i = 0; i < block.lanes; i += 8) {
       std::uint64_t rows[8] = {};
-      for (Position r = 0; r < std::min<Position>(8, block.lanes - i); ++r)
-        std::memcpy(&rows[r], first + (i + r) * query_stride + j, static_cast<std::size_t>(keys));
+      const auto* const corner = first + i * query_stride + j;
+      if (keys == 8 && i + 8 <= block.lanes)
+        unroll<8>([&](auto r) ATTN_LAMBDA_INLINE { std::memcpy(&rows[r], corner + r * query_stride, 8); });
+      else
+        for (Position r = 0; r < std::min<Position>(8, block.lanes - i); ++r)
+          std::memcpy(&rows[r], corner + r * query_stride, static_cast<std::size_t>(keys));
       transpose_bytes(rows);
       for (Position r = 0; r < keys; ++r) std::memcpy(&column[r][i], &rows[r], 8);
     }
     for (Position r = 0; r < keys; ++r) {
       A* const s = block.row(j + r);
-      const unsigned char* const flag = column[r];
-      ATTN_LANES
-      for (Position i = 0; i < block.lanes; ++i)
-        s[i] = (flag[i] != 0) == KeepNonzero ? s[i] : masked_score<A>;
+      const auto* const flags = reinterpret_cast<const std::int8_t*>(column[r]);
+      Position i = 0;
+      for (; i + width <= block.lanes; i += width) {
+        const Packet<A> is_zero = equal(load_as<A>(flags + i), broadcast(A(0)));
+        const Packet<A> score = load(s + i);
+        store(s + i, KeepNonzero ? select(is_zero, masked, score) : select(is_zero, score, masked));
+      }
+      for (; i < block.lanes; ++i) s[i] = (flags[i] != 0) == KeepNonzero ? s[i] : masked_score<A>;
     }
   }
 }

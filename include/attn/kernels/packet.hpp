@@ -81,7 +81,7 @@ ATTN_ALWAYS_INLINE Packet<A> load_as(const S* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   } else if constexpr (std::is_same_v<S, Eigen::half>) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  } else if constexpr (std::is_same_v<S, std::int8_t>) {
+  } else if constexpr (std::is_same_v<S, std::int8_t> && std::is_same_v<A, float>) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 #elif defined(__AVX2__) && defined(__F16C__) && !defined(EIGEN_DONT_VECTORIZE)
   } else if constexpr (std::is_same_v<S, Eigen::bfloat16>) {
@@ -89,7 +89,7 @@ ATTN_ALWAYS_INLINE Packet<A> load_as(const S* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   } else if constexpr (std::is_same_v<S, Eigen::half>) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  } else if constexpr (std::is_same_v<S, std::int8_t>) {
+  } else if constexpr (std::is_same_v<S, std::int8_t> && std::is_same_v<A, float>) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 #endif
   } else {
@@ -265,6 +265,39 @@ ATTN_ALWAYS_INLINE P dot_pairs(const P& a, const P& b, const P& sum) {
 #else
   return multiply_add(first_of_pairs(a), first_of_pairs(b),
                       multiply_add(second_of_pairs(a), second_of_pairs(b), sum));
+#endif
+}
+
+/// Transposes 8 x 8 bytes, one row a word.
+inline void transpose_bytes(std::uint64_t (&rows)[8]) {
+#if defined(__SSE2__) && !defined(EIGEN_DONT_VECTORIZE)
+  const auto pair = [&](int i, int j) ATTN_LAMBDA_INLINE {
+    return _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&rows[i])),
+                             _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&rows[j])));
+  };
+  const __m128i a = pair(0, 4), b = pair(1, 5), c = pair(2, 6), d = pair(3, 7);
+  const __m128i ac = _mm_unpacklo_epi8(a, c), ac_high = _mm_unpackhi_epi8(a, c);
+  const __m128i bd = _mm_unpacklo_epi8(b, d), bd_high = _mm_unpackhi_epi8(b, d);
+  const auto put = [&](int i, __m128i two_rows) ATTN_LAMBDA_INLINE {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(&rows[i]), two_rows);
+  };
+  put(0, _mm_unpacklo_epi8(ac, bd));
+  put(2, _mm_unpackhi_epi8(ac, bd));
+  put(4, _mm_unpacklo_epi8(ac_high, bd_high));
+  put(6, _mm_unpackhi_epi8(ac_high, bd_high));
+#else  // three rounds of swapping off-diagonal blocks
+  const auto swap = [&](int distance, std::uint64_t low_mask) ATTN_LAMBDA_INLINE {
+    const int shift = 8 * distance;
+    for (int i = 0; i < 8; ++i) {
+      if ((i & distance) != 0) continue;
+      const std::uint64_t a = rows[i], b = rows[i + distance];
+      rows[i] = (a & low_mask) | ((b & low_mask) << shift);
+      rows[i + distance] = ((a >> shift) & low_mask) | (b & ~low_mask);
+    }
+  };
+  swap(4, 0x00000000FFFFFFFF);
+  swap(2, 0x0000FFFF0000FFFF);
+  swap(1, 0x00FF00FF00FF00FF);
 #endif
 }
 

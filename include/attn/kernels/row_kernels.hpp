@@ -43,25 +43,40 @@ inline constexpr int rows_at_once = 4;
 /// within a page, and memory answers best to neighbours.
 class ComingRows {
  public:
+  static constexpr Index rows_ahead = 16;
   /// As many rows as a call works on, some rows behind them.
   ComingRows(const StoredRun& run, Index count, Index row_bytes)
       : row_(reinterpret_cast<const char*>(run.rows + rows_ahead * run.step)),
         step_(run.step),
         bytes_(row_bytes),
-        rows_(count) {}
-  ATTN_ALWAYS_INLINE void ask_for_lines(int lines) {
-    for (; lines > 0 && rows_ > 0; --lines) {
-      ATTN_PREFETCH(row_ + at_);
-      at_ += 64;
-      if (at_ < bytes_) continue;
-      at_ = 0;
-      row_ += step_;
-      --rows_;
+        rows_(count) {
+    if (step_ != bytes_ || bytes_ % 64 != 0) return;  // else the rows are one long one
+    bytes_ *= rows_;
+    rows_ = 1;
+  }
+  template <int Lines>
+  ATTN_ALWAYS_INLINE void ask_for_lines() {
+    if (at_ + 64 * Lines <= bytes_) {
+      unroll<Lines>([&](auto i) ATTN_LAMBDA_INLINE { ATTN_PREFETCH(row_ + at_ + 64 * i); });
+      at_ += 64 * Lines;
+    } else {
+      ask_row_by_row(Lines);
     }
   }
 
  private:
-  static constexpr Index rows_ahead = 16;
+  void ask_row_by_row(int lines) {
+    for (; lines > 0 && rows_ > 0; --lines) {
+      if (at_ >= bytes_) {
+        at_ = 0;
+        row_ += step_;
+        if (--rows_ == 0) return;
+      }
+      ATTN_PREFETCH(row_ + at_);
+      at_ += 64;
+    }
+  }
+
   const char* row_;
   Index step_, bytes_, rows_, at_ = 0;
 };
@@ -104,14 +119,18 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
   });
   ComingRows coming(keys, count, dim * static_cast<Index>(sizeof(S)));
   for (Index j = 0; j < count; j += together) {
+    const Index known = std::min<Index>(together, count - j);
     const S* key[as_size(together)];  // the last one again where there are too few
-    unroll<together>(
-        [&](auto k) ATTN_LAMBDA_INLINE { key[k] = keys.template row<S>(std::min<Index>(j + k, count - 1)); });
+    const std::byte* address = keys.rows + j * keys.step;
+    unroll<together>([&](auto k) ATTN_LAMBDA_INLINE {
+      key[k] = reinterpret_cast<const S*>(address);
+      address += k + 1 < known ? keys.step : 0;
+    });
     Packet<A> sums[as_size(total)];
     unroll<total>([&](auto i) ATTN_LAMBDA_INLINE { sums[i] = broadcast(A(0)); });
     Index c = 0;
     for (; c + width <= dim; c += width) {
-      coming.ask_for_lines(lines_of<S>(together * width));
+      coming.ask_for_lines<lines_of<S>(together * width)>();
       unroll<together>([&](auto k) ATTN_LAMBDA_INLINE {
         const Packet<A> x = load_as<A>(key[k] + c);
         unroll<Rows>([&](auto r) ATTN_LAMBDA_INLINE {
@@ -141,7 +160,6 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
       top[b] = max(top[b], score[b]);
       store(lanes + b * width, score[b]);
     });
-    const Index known = std::min<Index>(together, count - j);
     for (Index k = 0; k < known; ++k)
       std::memcpy(scores + (j + k) * score_stride, lanes + k * padded, sizeof(A) * as_size(padded));
   }
@@ -163,7 +181,7 @@ ATTN_NOINLINE void add_rows(Index dim, const A* ATTN_RESTRICT weights, const Sto
       block.load(output + c, dim);
       for (Index i = 0; i < count; ++i) {
         const S* const value = values.template row<S>(i);
-        coming.ask_for_lines(lines_of<S>(packets * width));
+        coming.ask_for_lines<lines_of<S>(packets * width)>();
         Packet<A> v[as_size(packets)];
         unroll<packets>([&](auto m) ATTN_LAMBDA_INLINE { v[m] = load_as<A>(value + c + m * width); });
         unroll<Rows>([&](auto r) ATTN_LAMBDA_INLINE {
@@ -175,7 +193,8 @@ ATTN_NOINLINE void add_rows(Index dim, const A* ATTN_RESTRICT weights, const Sto
       block.store(output + c, dim);
     }
   };
-  add_columns(std::integral_constant<int, (Rows > 2 ? 2 : 4)>{});
+  add_columns(std::integral_constant<int, std::max(2, 8 / static_cast<int>(std::bit_ceil(as_size(Rows))))>{});
+  if constexpr (Rows == 1) add_columns(std::integral_constant<int, 4>{});
   add_columns(std::integral_constant<int, 1>{});
   for (; c < dim; ++c)
     for (int r = 0; r < Rows; ++r)

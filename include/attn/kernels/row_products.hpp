@@ -25,6 +25,8 @@ class RowProducts {
   static constexpr Index max_rows = width < 2 ? 1 : std::min(8, width);
   static constexpr int max_groups = 1;
   static constexpr bool takes_any_count = true;  ///< of keys, in score()
+  /// Keys of the next head that are to be asked for during this one; the row kernels ask for the rest.
+  static constexpr Index keys_to_warm_up = ComingRows::rows_ahead;
 
   static Index scratch_size(Index head_dim, Index value_dim) { return max_rows * (head_dim + value_dim); }
   void place(A* scratch, Index head_dim, Index value_dim) {
@@ -85,16 +87,24 @@ class RowProducts {
   /// Not inlined: the packets for which add_values() is compiled make no difference here.
   ATTN_NOINLINE void add_weighted(const A* weights, const Values& values, Index count, bool skip_zeros) {
     if (skip_zeros) return add_seen_values(weights, values.run, count);
-    constexpr Index together = 16;  // keys: their value rows stay in the first-level cache
-    alignas(64) A compact[as_size(together * rows_at_once)];
+    // Keys whose value rows stay in the first-level cache from one block of queries or columns to the next.
+    constexpr Index most = 64, bytes = 8192;
+    const Index together =
+        std::clamp<Index>(bytes / (value_dim_ * static_cast<Index>(sizeof(A)) + 1), most / 4, most);
+    alignas(64) A compact[as_size(most * rows_at_once)];
     for (Index k = 0; k < count; k += together) {
       const StoredRun run = values.run.from(k);
       const Index n = std::min(together, count - k);
       for_row_blocks([&](int first, int rows) {
-        for (Index i = 0; i < n; ++i) {
-          const A scale = run.scales == nullptr ? A(1) : run.scale<A>(i);
-          for (int r = 0; r < rows; ++r)
-            compact[i * rows_at_once + r] = scale * weights[(k + i) * lanes + first + r];
+        with_constant<rows_at_once>(rows, [&](auto n_rows) ATTN_LAMBDA_INLINE {
+          for (Index i = 0; i < n; ++i)
+            unroll<n_rows>([&](auto r) ATTN_LAMBDA_INLINE {
+              compact[i * rows_at_once + r] = weights[(k + i) * lanes + first + r];
+            });
+        });
+        for (Index i = 0; run.scales != nullptr && i < n; ++i) {
+          const A scale = run.scale<A>(i);
+          for (int r = 0; r < rows; ++r) compact[i * rows_at_once + r] *= scale;
         }
         values.kernels->add[rows - 1](value_dim_, compact, run, n, output_ + first * value_dim_);
       });
