@@ -107,6 +107,17 @@ TYPED_TEST(PacketOf, SquareTransposes) {
     for (int j = 0; j < lanes; ++j) EXPECT_EQ(turned[i * lanes + j], values[j * lanes + i]);
 }
 
+TEST(Bytes, SquareTransposes) {
+  std::uint64_t rows[8];
+  unsigned char bytes[8][8];
+  for (int i = 0; i < 64; ++i) bytes[i / 8][i % 8] = static_cast<unsigned char>(200 - 3 * i);
+  std::memcpy(rows, bytes, sizeof rows);
+  kernels::transpose_bytes(rows);
+  unsigned char turned[8][8];
+  std::memcpy(turned, rows, sizeof rows);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(turned[i % 8][i / 8], bytes[i / 8][i % 8]) << i;
+}
+
 TYPED_TEST(PacketOf, MaximumAndMinimumKeepANaNOnTheLeft) {
   const auto nan = kernels::broadcast(std::numeric_limits<TypeParam>::quiet_NaN());
   const auto one = kernels::broadcast(TypeParam(1));

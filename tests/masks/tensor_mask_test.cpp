@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attn/masks/per_key.hpp"
+#include "attn/masks/score_mod.hpp"
 #include "attn/ops/sdpa.hpp"
 #include "support/random_values.hpp"
 
@@ -69,6 +70,21 @@ TEST_F(NamedShapes, B11S) { expect_repeated<4>({B, 1, 1, S}); }
 TEST_F(NamedShapes, B1LS) { expect_repeated<4>({B, 1, L, S}); }
 TEST_F(NamedShapes, BHLS) { expect_repeated<4>({B, H, L, S}); }
 TEST_F(NamedShapes, OneValuePerQuery) { expect_repeated<4>({B, H, L, 1}); }
+
+// The packets of the kernel against one pair at a time.
+TEST_F(NamedShapes, AByteIsTrueUnlessItIsZero) {
+  std::vector<unsigned char> flags(attn::as_size(B * H * L * S));
+  const attn::CounterRandom random(8);
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    constexpr unsigned char values[] = {0, 1, 2, 127, 128, 255};
+    flags[i] = values[random.word(i) % 6];
+  }
+  const TensorView<const unsigned char, 4> view(flags, {B, H, L, S});
+  const auto is_true = [&](const attn::Site& at) { return view(at.batch, at.head, at.q, at.k) != 0; };
+  EXPECT_EQ(attend(attn::KeepMask(view)), attend(attn::Filter{is_true}));
+  EXPECT_EQ(attend(attn::DropMask(view)),
+            attend(attn::Filter{[&](const attn::Site& at) { return !is_true(at); }}));
+}
 
 TEST_F(NamedShapes, PerKeyIsB11S) {
   const auto bias = attn_test::random_tensor<float, 2>({B, S}, 4);
