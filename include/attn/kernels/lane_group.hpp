@@ -145,9 +145,7 @@ class LaneGroup {
     alignas(64) A ignored[as_size(lanes)];
     std::fill(ignored, ignored + lanes, A(0));
     with_constant<max_packets>(packets_, [&](auto count) ATTN_LAMBDA_INLINE {
-      for_blocks<Shape::broadcasts>(tile.size(), [&](Index k, auto n) ATTN_LAMBDA_INLINE {
-        products_.template score<count>(0, keys.from(k), n, state_.start, row(k), ignored);
-      });
+      products_.template score<count>(0, keys, tile.size(), state_.start, row(0), ignored, [] {});
     });
     if (stage >= ScoreStage::capped && soft_cap > 0) cap_scores(scores, tile.size() * lanes, soft_cap);
     if (stage < ScoreStage::biased) return;
@@ -269,7 +267,8 @@ class LaneGroup {
     alignas(64) A highest[as_size(lanes)];
     std::fill(highest, highest + lanes, masked_score<A>);
     for_equal_packets(chunk, [&](Range run, int first, auto count) {
-      score_run<count>(run, first, keys.from(run.begin - chunk.begin), highest);
+      products_.template score<count>(first, keys.from(run.begin - chunk.begin), run.size(), state_.start,
+                                      row(run.begin), highest, [this] { warm_up_->step(); });
     });
     const bool filters = partial && hooks.filter && chunk_coverage(hooks, chunk) != Coverage::full;
     if (mode.units == ScoreUnits::natural || filters) {
@@ -277,22 +276,6 @@ class LaneGroup {
       find_highest(chunk, highest);
     }
     if (state_.exceeded_by(highest)) raise(highest, chunk.end, mode.units);
-  }
-
-  /// Scores of keys that the same packets see. A single packet takes more keys at once: its sums would be too
-  /// few to hide the latency of the multiply-add.
-  template <int Count>
-  void score_run(Range run, int first, const typename Products::Keys& keys, A* highest) const {
-    if constexpr (Products::takes_any_count) {
-      warm_up_->step();
-      products_.template score<Count>(first, keys, run.size(), state_.start, row(run.begin), highest);
-    } else {
-      for_blocks<(Count == 1 ? 2 : 1) * Shape::broadcasts>(run.size(), [&](Index k,
-                                                                           auto n) ATTN_LAMBDA_INLINE {
-        warm_up_->step();
-        products_.template score<Count>(first, keys.from(k), n, state_.start, row(run.begin + k), highest);
-      });
-    }
   }
 
   void apply_mask(Range chunk, bool filters, const Hooks& hooks, const Mode& mode) {

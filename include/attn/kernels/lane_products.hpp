@@ -41,6 +41,13 @@ ATTN_NOINLINE void score_block(Index dim, const A* ATTN_RESTRICT query, const A*
   store_scores<Lanes>(block, scores, highest);
 }
 
+/// f(first, n) for blocks of n keys, a constant, against `Packets` packets of queries. A single packet takes
+/// more keys at once: its sums would be too few to hide the latency of the multiply-add.
+template <class A, int Packets, class F>
+ATTN_ALWAYS_INLINE void for_key_blocks(Index count, F f) {
+  for_blocks<(Packets == 1 ? 2 : 1) * ForwardShape<A>::broadcasts>(count, f);
+}
+
 /// output[j][lane] += sum over keys of weights[key][lane] * values[key][j], for the `Columns` columns of a
 /// strip. Rows of weights and output are `Lanes` apart. Pairs: a key is a pair of them, of bfloat16.
 template <class A, int Packets, int Columns, int Lanes, bool Pairs, bool SkipZeros>
@@ -147,14 +154,17 @@ class LaneProducts : public LaneOutput<T> {
                                               rows.dim(), strips);
   }
 
-  /// scores[j][lane] = start[lane] + query . key j for Count keys, a constant, and the lanes of Count
-  /// packets, from packet `first` on; `highest` takes in the maxima.
-  template <int Count, int N>
-  ATTN_ALWAYS_INLINE void score(int first, const Keys& keys, std::integral_constant<int, N>, const A* start,
-                                A* scores, A* highest) const {
+  /// scores[j][lane] = start[lane] + query . key j for `count` keys and the lanes of Count packets, from
+  /// packet `first` on; `highest` takes in the maxima. between() is called before each block of keys.
+  template <int Count, class Between>
+  void score(int first, const Keys& keys, Index count, const A* start, A* scores, A* highest,
+             Between between) const {
     const int lane = first * width;
-    score_block<A, Count, N, lanes>(head_dim_, query_ + lane, keys.data, keys.stride, start + lane,
-                                    scores + lane, highest + lane);
+    for_key_blocks<A, Count>(count, [&](Index k, auto n) ATTN_LAMBDA_INLINE {
+      between();
+      score_block<A, Count, n, lanes>(head_dim_, query_ + lane, keys.data + k * keys.stride, keys.stride,
+                                      start + lane, scores + k * lanes + lane, highest + lane);
+    });
   }
 
   /// output += weights . values for keys [key, key + count) of the values; weights[k][lane] from key on.

@@ -118,12 +118,15 @@ class PairProducts : public LaneOutput<float> {
                                              rows.dim(), strips);
   }
 
-  template <int Count, int N>
-  ATTN_ALWAYS_INLINE void score(int first, const Keys& keys, std::integral_constant<int, N>,
-                                const float* start, float* scores, float* highest) const {
+  template <int Count, class Between>
+  void score(int first, const Keys& keys, Index count, const float* start, float* scores, float* highest,
+             Between between) const {
     const int lane = first * width;
-    score_pairs<Count, N, lanes>(pairs(head_dim_), query_ + lane, keys.data, keys.step, factor_, start + lane,
-                                 scores + lane, highest + lane);
+    for_key_blocks<float, Count>(count, [&](Index k, auto n) ATTN_LAMBDA_INLINE {
+      between();
+      score_pairs<Count, n, lanes>(pairs(head_dim_), query_ + lane, keys.data + k * keys.step, keys.step,
+                                   factor_, start + lane, scores + k * lanes + lane, highest + lane);
+    });
   }
 
   /// The weights are overwritten.

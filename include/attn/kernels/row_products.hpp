@@ -51,8 +51,10 @@ class RowProducts {
     return rows.stored_tile(range.begin, range.size(), scratch, skip_zeros);
   }
 
-  template <int>
-  void score(int, const Keys& keys, Index count, const A* start, A* scores, A* highest) const {
+  template <int, class Between>
+  void score(int, const Keys& keys, Index count, const A* start, A* scores, A* highest,
+             Between between) const {
+    between();
     for_row_blocks([&](int first, int n) {
       keys.kernels->dot[n - 1](head_dim_, query_ + first * head_dim_, keys.run, count, start + first,
                                scores + first, lanes, highest + first);
