@@ -5,6 +5,7 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -149,6 +150,15 @@ ATTN_ALWAYS_INLINE P div(const P& a, const P& b) {
 template <class P>
 ATTN_ALWAYS_INLINE P multiply_add(const P& a, const P& b, const P& c) {
   return Eigen::internal::pmadd(a, b, c);
+}
+/// A lane of multiply_add(): what is left of a row must have the bits that it has in a packet, and compilers
+/// fuse a * b + c in one loop and not in another.
+template <std::floating_point T>
+ATTN_ALWAYS_INLINE T multiply_add_lane(T a, T b, T c) {
+  if constexpr (has_fma)
+    return std::fma(a, b, c);
+  else
+    return a * b + c;
 }
 /// The larger one; a NaN in `a` comes through.
 template <class P>

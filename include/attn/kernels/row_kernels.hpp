@@ -146,7 +146,7 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
       for (int i = 0; i < together * padded; ++i) {
         const S* const row = key[i / padded];
         for (Index d = c; d < dim && i % padded < Rows; ++d)
-          lanes[i] += queries[i % padded * dim + d] * static_cast<A>(row[d]);
+          lanes[i] = multiply_add_lane(queries[i % padded * dim + d], static_cast<A>(row[d]), lanes[i]);
       }
       unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { score[b] = load(lanes + b * width); });
     }
@@ -199,7 +199,8 @@ ATTN_NOINLINE void add_rows(Index dim, const A* ATTN_RESTRICT weights, const Sto
   for (; c < dim; ++c)
     for (int r = 0; r < Rows; ++r)
       for (Index i = 0; i < count; ++i)
-        output[r * dim + c] += weights[i * rows_at_once + r] * static_cast<A>(values.template row<S>(i)[c]);
+        output[r * dim + c] = multiply_add_lane(
+            weights[i * rows_at_once + r], static_cast<A>(values.template row<S>(i)[c]), output[r * dim + c]);
 }
 
 /// Writes `count` rows of `dim` stored elements to contiguous rows of A.

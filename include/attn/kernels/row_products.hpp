@@ -124,7 +124,7 @@ class RowProducts {
         Index c = 0;
         for (; c + width <= value_dim_; c += width)
           store(output + c, multiply_add(load(value + c), broadcast(weight), load(output + c)));
-        for (; c < value_dim_; ++c) output[c] += weight * value[c];
+        for (; c < value_dim_; ++c) output[c] = multiply_add_lane(weight, value[c], output[c]);
       }
   }
 
