@@ -90,9 +90,8 @@ class RowProducts {
   ATTN_NOINLINE void add_weighted(const A* weights, const Values& values, Index count, bool skip_zeros) {
     if (skip_zeros) return add_seen_values(weights, values.run, count);
     // Keys whose value rows stay in the first-level cache from one block of queries or columns to the next.
-    constexpr Index most = 64, bytes = 8192;
-    const Index together =
-        std::clamp<Index>(bytes / (value_dim_ * static_cast<Index>(sizeof(A)) + 1), most / 4, most);
+    constexpr Index fewest = 16, most = 64, elements = 8192 / static_cast<Index>(sizeof(A));
+    const Index together = std::clamp(elements / std::max<Index>(1, value_dim_), fewest, most);
     alignas(64) A compact[as_size(most * rows_at_once)];
     for (Index k = 0; k < count; k += together) {
       const StoredRun run = values.run.from(k);
