@@ -119,7 +119,7 @@ class ForwardPass {
     WarmUp warm_up = coming_rows(task.rows);
     Index steps = 0;
     for (int g = 0; g < count; ++g)
-      steps += intersect(groups[g].visible(), visible).size() / Group::keys_per_step;
+      steps += intersect(groups[g].visible(), visible).size() / Products::keys_together;
     warm_up.share_out(steps);
     // Tiles and chunks end at fixed keys, whoever shares the task: what others see changes no bit of a row.
     for (Index k = visible.begin; k < visible.end;) {

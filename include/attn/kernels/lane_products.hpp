@@ -128,9 +128,10 @@ class LaneProducts : public LaneOutput<T> {
   using Keys = TileRows<A>;
   using Values = Strips<A>;                                        ///< how P V wants the values of a tile
   static constexpr Index max_rows = Index{Shape::groups} * lanes;  ///< of one task
-  static constexpr bool takes_any_count = false;
+  static constexpr Index keys_together = Shape::broadcasts;        ///< that one pass over the queries scores
   static constexpr Index keys_to_warm_up = Shape::tile_keys;
   static constexpr int max_groups = Shape::groups;
+  static constexpr int max_packets = Shape::packets;
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }
   void place(A* scratch, Index head_dim, Index value_dim) {

@@ -106,7 +106,7 @@ struct ProjectBlocks {
   ProjectBlock<A, X> block[as_size(BlockShape<A>::packets)][as_size(sizes)];
 
   /// For so many packets of features and so many tokens, a power of two.
-  ProjectBlock<A, X> of(int packets, int tokens) const {
+  ProjectBlock<A, X> of(int packets, Index tokens) const {
     return block[packets - 1][std::countr_zero(static_cast<unsigned>(tokens))];
   }
 };

@@ -72,8 +72,9 @@ class PairProducts : public LaneOutput<float> {
   };
   using Values = Strips<float>;  ///< of pairs of keys
   static constexpr int max_groups = Shape::groups;
+  static constexpr int max_packets = Shape::packets;
   static constexpr Index max_rows = Index{max_groups} * lanes;
-  static constexpr bool takes_any_count = false;
+  static constexpr Index keys_together = Shape::broadcasts;
   static constexpr Index keys_to_warm_up = Shape::tile_keys;
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + 1 + value_dim); }

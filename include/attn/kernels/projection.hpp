@@ -161,20 +161,21 @@ class Projection {
       if (x_.residual.data != nullptr) residual = {y.data, y.stride};
     }
     const PanelSlice<A> slice = weight_.slice(panel, inputs.begin);
-    with_constant<Shape::packets>(packets, [&](auto p) ATTN_LAMBDA_INLINE {
-      for_blocks<Shape::broadcasts>(tokens.size(), [&](Index t, auto n) ATTN_LAMBDA_INLINE {
-        const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
-        coming.step();
-        if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
-          if (multiplies_pairs_) {
-            const Rows<const Eigen::bfloat16> pairs = x_.x.template as<const Eigen::bfloat16>();
-            return project_blocks<A, Eigen::bfloat16, Eigen::bfloat16>().of(p, n)(
-                inputs.size(), slice, pairs.row(tokens.begin + t), pairs.stride, start, y.row(t), y.stride);
-          }
-        weight_.blocks().of(p, n)(inputs.size(), slice, x.row(t) + inputs.begin, x.stride, start, y.row(t),
-                                  y.stride);
-      });
-    });
+    Index n = Shape::broadcasts;
+    for (Index t = 0; t < tokens.size(); t += n) {
+      while (t + n > tokens.size()) n /= 2;
+      const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
+      coming.step();
+      if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
+        if (multiplies_pairs_) {
+          const Rows<const Eigen::bfloat16> pairs = x_.x.template as<const Eigen::bfloat16>();
+          project_blocks<A, Eigen::bfloat16, Eigen::bfloat16>().of(packets, n)(
+              inputs.size(), slice, pairs.row(tokens.begin + t), pairs.stride, start, y.row(t), y.stride);
+          continue;
+        }
+      weight_.blocks().of(packets, n)(inputs.size(), slice, x.row(t) + inputs.begin, x.stride, start,
+                                      y.row(t), y.stride);
+    }
     const bool last = inputs.end == weight_.in() && x_.epilogue != nullptr;
     for (Index t = 0; t < tokens.size() && (last || !in_place); ++t) {
       if (last) x_.epilogue(y.row(t), y.row(t), count);

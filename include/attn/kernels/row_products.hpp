@@ -24,7 +24,8 @@ class RowProducts {
   /// Beyond it, one row per lane is faster.
   static constexpr Index max_rows = width < 2 ? 1 : std::min(8, width);
   static constexpr int max_groups = 1;
-  static constexpr bool takes_any_count = true;  ///< of keys, in score()
+  static constexpr int max_packets = 1;
+  static constexpr Index keys_together = Shape::chunk_keys;  ///< all that score() is given
   /// Keys of the next head that are to be asked for during this one; the row kernels ask for the rest.
   static constexpr Index keys_to_warm_up = ComingRows::rows_ahead;
 
@@ -63,7 +64,29 @@ class RowProducts {
 
   template <int>
   void add_values(int, const A* weights, const Values& values, Index key, Index count, bool skip_zeros) {
-    add_weighted(weights, values.from(key), count, skip_zeros);
+    const Values seen = values.from(key);
+    if (skip_zeros) return add_seen_values(weights, seen.run, count);
+    // Keys whose value rows stay in the first-level cache from one block of queries or columns to the next.
+    constexpr Index fewest = 16, most = 64, elements = 8192 / static_cast<Index>(sizeof(A));
+    const Index together = std::clamp(elements / std::max<Index>(1, value_dim_), fewest, most);
+    alignas(64) A compact[as_size(most * rows_at_once)];
+    for (Index k = 0; k < count; k += together) {
+      const StoredRun run = seen.run.from(k);
+      const Index n = std::min(together, count - k);
+      for_row_blocks([&](int first, int rows) {
+        with_constant<rows_at_once>(rows, [&](auto n_rows) ATTN_LAMBDA_INLINE {
+          for (Index i = 0; i < n; ++i)
+            unroll<n_rows>([&](auto r) ATTN_LAMBDA_INLINE {
+              compact[i * rows_at_once + r] = weights[(k + i) * lanes + first + r];
+            });
+        });
+        for (Index i = 0; run.scales != nullptr && i < n; ++i) {
+          const A scale = run.scale<A>(i);
+          for (int r = 0; r < rows; ++r) compact[i * rows_at_once + r] *= scale;
+        }
+        seen.kernels->add[rows - 1](value_dim_, compact, run, n, output_ + first * value_dim_);
+      });
+    }
   }
 
   void rescale(const A* factors, int) {
@@ -84,32 +107,6 @@ class RowProducts {
   template <class F>
   void for_row_blocks(F f) const {
     for (int first = 0; first < rows_; first += rows_at_once) f(first, std::min(rows_at_once, rows_ - first));
-  }
-
-  /// Not inlined: the packets for which add_values() is compiled make no difference here.
-  ATTN_NOINLINE void add_weighted(const A* weights, const Values& values, Index count, bool skip_zeros) {
-    if (skip_zeros) return add_seen_values(weights, values.run, count);
-    // Keys whose value rows stay in the first-level cache from one block of queries or columns to the next.
-    constexpr Index fewest = 16, most = 64, elements = 8192 / static_cast<Index>(sizeof(A));
-    const Index together = std::clamp(elements / std::max<Index>(1, value_dim_), fewest, most);
-    alignas(64) A compact[as_size(most * rows_at_once)];
-    for (Index k = 0; k < count; k += together) {
-      const StoredRun run = values.run.from(k);
-      const Index n = std::min(together, count - k);
-      for_row_blocks([&](int first, int rows) {
-        with_constant<rows_at_once>(rows, [&](auto n_rows) ATTN_LAMBDA_INLINE {
-          for (Index i = 0; i < n; ++i)
-            unroll<n_rows>([&](auto r) ATTN_LAMBDA_INLINE {
-              compact[i * rows_at_once + r] = weights[(k + i) * lanes + first + r];
-            });
-        });
-        for (Index i = 0; run.scales != nullptr && i < n; ++i) {
-          const A scale = run.scale<A>(i);
-          for (int r = 0; r < rows; ++r) compact[i * rows_at_once + r] *= scale;
-        }
-        values.kernels->add[rows - 1](value_dim_, compact, run, n, output_ + first * value_dim_);
-      });
-    }
   }
 
   /// A weight of 0 adds nothing even if the value is NaN or infinite; the sums are those of `add`.

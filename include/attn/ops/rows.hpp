@@ -22,18 +22,14 @@ class Rows {
     const int last = axes.last < 0 ? axes.last + Rank : axes.last;
     check(0 <= first && first <= last && last < Rank, name, ": there are no axes ", axes.first, " to ",
           axes.last, " in x ", x);
+    const int row_axes = last + 1 - first;
+    outer_axes_ = Rank - row_axes;
     Dims<Rank> extents{}, strides{};
-    int to = 0;
-    const auto append = [&](int begin, int end) {
-      for (int axis = begin; axis < end; ++axis, ++to) {
-        extents[to] = x.extent(axis);
-        strides[to] = x.stride(axis);
-      }
-    };
-    append(0, first);
-    append(last + 1, Rank);
-    outer_axes_ = to;
-    append(first, last + 1);
+    for (int i = 0; i < Rank; ++i) {
+      const int axis = i < first ? i : i < outer_axes_ ? i + row_axes : i - outer_axes_ + first;
+      extents[i] = x.extent(axis);
+      strides[i] = x.stride(axis);
+    }
     view_ = {x.data(), extents, strides};
     for (int axis = 0; axis < outer_axes_; ++axis) count_ *= extents[axis];
     for (int axis = outer_axes_; axis < Rank; ++axis) size_ *= extents[axis];
