@@ -14,8 +14,9 @@ avx512="$avx2 -mavx512f -mavx512dq"
   "$@" -std=c++20 -O2 $avx2 -c "$source" -o "$dir/avx2.o"
   "$@" -std=c++20 -O2 $avx512 -c "$source" -o "$dir/avx512.o"
   "$@" -std=c++20 -O2 $avx512 -mavx512bw -mavx512bf16 -c "$source" -o "$dir/avx512bf16.o"
+  "$@" -std=c++20 -O2 $avx512 -mavx512bw -mavx512bf16 -mamx-tile -mamx-bf16 -c "$source" -o "$dir/amxbf16.o"
 }
-for object in avx2 avx512 avx512bf16; do
+for object in avx2 avx512 avx512bf16 amxbf16; do
   own=$(nm -C "$dir/$object.o" | grep -cE ' [WVu] .*attn::') || true
   if [ "$own" -eq 0 ]; then
     echo "the object for $object holds no weak symbol of attn: the check would see nothing" >&2
@@ -23,7 +24,7 @@ for object in avx2 avx512 avx512bf16; do
   fi
   nm "$dir/$object.o" | awk '$2 ~ /^[WVu]$/ {print $3}' | sort -u >"$dir/$object"
 done
-sort "$dir/avx2" "$dir/avx512" "$dir/avx512bf16" | uniq -d | c++filt >"$dir/shared"
+sort "$dir/avx2" "$dir/avx512" "$dir/avx512bf16" "$dir/amxbf16" | uniq -d | c++filt >"$dir/shared"
 # A symbol is ours by its own name, not because one of our types is a template argument of somebody's function.
 grep -E '^(guard variable for |vtable for |typeinfo (name )?for )?([^(<]* )?attn::' "$dir/shared" >"$dir/ours" || true
 grep -qE 'attn::' "$dir/shared" && other=$(grep -c 'attn::' "$dir/shared") || other=0

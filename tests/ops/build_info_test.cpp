@@ -20,7 +20,10 @@ TEST(BuildInfo, SaysWhatTheCompilersFlagsSay) {
   EXPECT_EQ(info.float_lanes, 1);
   EXPECT_FALSE(info.is_fast());
 #elif defined(__AVX512DQ__)
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && (defined(__AMX_BF16__) || defined(__AMXBF16__))
+  EXPECT_STREQ(info.instruction_set, "amxbf16");
+  EXPECT_TRUE(info.has_16_bit_dots);
+#elif defined(__AVX512BF16__)
   EXPECT_STREQ(info.instruction_set, "avx512bf16");
   EXPECT_TRUE(info.has_16_bit_dots);
 #else

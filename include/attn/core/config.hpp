@@ -35,10 +35,20 @@ for finite inputs only."
 #define ATTN_HAS_BFLOAT16_DOTS 0
 #endif
 
+// It has a unit that multiplies matrices of bfloat16, and a system of which we know how to ask for it. (Clang up to version 14 writes the macros without an underscore.)
+#if ATTN_HAS_BFLOAT16_DOTS && defined(__linux__) && \
+    ((defined(__AMX_TILE__) && defined(__AMX_BF16__)) || (defined(__AMXTILE__) && defined(__AMXBF16__)))
+#define ATTN_HAS_MATRIX_UNIT 1
+#else
+#define ATTN_HAS_MATRIX_UNIT 0
+#endif
+
 // The tag encodes what changes the *code* of an inline function, so that two translation units built for
 // different instruction sets never share one definition at link time.
 #if defined(EIGEN_DONT_VECTORIZE)
 #define ATTN_ABI_ISA scalar
+#elif ATTN_HAS_MATRIX_UNIT
+#define ATTN_ABI_ISA amxbf16
 #elif ATTN_HAS_BFLOAT16_DOTS
 #define ATTN_ABI_ISA avx512bf16
 #elif defined(__AVX512F__) && defined(__AVX512DQ__)

@@ -22,6 +22,9 @@ using Position = std::int32_t;
 constexpr std::size_t as_size(Index count) { return static_cast<std::size_t>(count); }
 
 namespace detail {
+/// The smallest multiple of `unit` that is not below `count`.
+constexpr Index round_up(Index count, Index unit) { return (count + unit - 1) / unit * unit; }
+
 template <class T>
 struct AccumulatorOf {
   using type = float;

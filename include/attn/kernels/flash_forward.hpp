@@ -96,12 +96,13 @@ class ForwardPass {
     constexpr Index line = 64 / static_cast<Index>(sizeof(A));
     return (elements + line - 1) / line * line;
   }
-  Index widest() const { return std::max(p_.head_dim, p_.value_dim); }
+  Index widest() const { return std::max({p_.head_dim, p_.value_dim, Products::least_row}); }
   Index group_size() const { return rounded(Group::scratch_size(p_.head_dim, p_.value_dim)); }
 
   /// Runs all keys past the rows of a task and writes the results; false, with nothing written, if they need
   /// the careful mode and this was not it.
   bool attend(const Task& task) const {
+    [[maybe_unused]] const typename Products::Unit unit;
     Group groups[as_size(Products::max_groups)];
     A* scores = task.scratch + groups_ * group_size();
     A* tile = scores + rounded(Shape::tile_keys * lanes);

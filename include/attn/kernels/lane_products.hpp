@@ -132,6 +132,8 @@ class LaneProducts : public LaneOutput<T> {
   static constexpr Index keys_to_warm_up = Shape::tile_keys;
   static constexpr int max_groups = Shape::groups;
   static constexpr int max_packets = Shape::packets;
+  static constexpr Index least_row = 1;  ///< elements of scratch that a key or value row takes, at least
+  struct Unit {};                        ///< what a thread holds while it multiplies
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }
   void place(A* scratch, Index head_dim, Index value_dim) {

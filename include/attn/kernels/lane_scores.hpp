@@ -1,8 +1,8 @@
-// attn/kernels/lane_scores.hpp - LaneScores: the scores of a few query rows against one key tile at a time, from
-// where a product left them to the weights that the next one takes.
+// attn/kernels/lane_scores.hpp - LaneScores: the scores of a few query rows against one key tile at a time,
+// from where a product left them to the weights that the next one takes.
 //
-// Scores and weights lie as [key][lane], a lane a query row. Masks, running maximum and sum and exponentials are
-// here, whatever computes the products.
+// Scores and weights lie as [key][lane], a lane a query row. Masks, running maximum and sum and exponentials
+// are here, whatever computes the products.
 #pragma once
 #include <cmath>
 #include <span>
@@ -133,8 +133,8 @@ class LaneScores {
     return coverage_of(hooks, 0, rows_.count, {first_key_ + chunk.begin, first_key_ + chunk.end});
   }
 
-  /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets see,
-  /// [first, first + count).
+  /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets,
+  /// [first, first + count), see.
   template <int MaxPackets, class F>
   void for_equal_packets(Range keys, F f) const {
     for_runs(keys, [&](Range run, int first, int packets) ATTN_LAMBDA_INLINE {
@@ -193,8 +193,8 @@ class LaneScores {
     });
   }
 
-  /// Gives lanes whose scores exceed their ceiling a new maximum; what was gathered under the old one is to be
-  /// multiplied by `factor`.
+  /// Gives lanes whose scores exceed their ceiling a new maximum; what was gathered under the old one is to
+  /// be multiplied by `factor`.
   ATTN_NOINLINE void raise(const A* highest, Index scored, ScoreUnits units, A* factor) {
     alignas(64) A rise[as_size(lanes)];
     state_.raise(highest, units, factor, rise);

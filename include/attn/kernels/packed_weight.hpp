@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attn/core/tensor.hpp"
+#include "attn/kernels/matrix_unit.hpp"
 #include "attn/kernels/micro.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -24,6 +25,11 @@ struct Rows {
 /// Inputs that lie side by side in a panel of S: a pair, where the processor multiplies pairs of bfloat16.
 template <class S>
 inline constexpr Index inputs_together = (has_bfloat16_dots && std::is_same_v<S, Eigen::bfloat16>) ? 2 : 1;
+
+/// Inputs of a panel are filled up with zeros to a multiple: of a pair, or of a step of the matrix unit.
+template <class S>
+inline constexpr Index depth_unit =
+    inputs_together<S> == 2 && has_matrix_unit ? 2 * tile_pairs : inputs_together<S>;
 
 /// Some inputs of one panel, [input][lanes] or [pair of inputs][lanes][2], of a type that only the function
 /// knows which takes them.
@@ -138,7 +144,7 @@ class PackedWeight {
                const TensorView<const E, 1>& bias)
       : out_(weight.extent(0)),
         in_(weight.extent(1)),
-        depth_((in_ + inputs_together<S> - 1) / inputs_together<S> * inputs_together<S>),
+        depth_(attn::detail::round_up(in_, depth_unit<S>)),
         element_size_(static_cast<Index>(sizeof(S))),
         panels_(as_size(panel_count() * depth_ * lanes * element_size_)),
         bias_({panel_count() * lanes}),
@@ -167,6 +173,8 @@ class PackedWeight {
 
   Index out() const { return out_; }
   Index in() const { return in_; }
+  /// Inputs of a panel, those of zeros included.
+  Index depth() const { return depth_; }
   Index panel_count() const { return (out_ + lanes - 1) / lanes; }
   /// Bytes that one product reads.
   Index bytes() const {
@@ -197,7 +205,7 @@ class PackedWeight {
   }
 
   Index out_ = 0, in_ = 0;
-  Index depth_ = 0;  // inputs of a panel: in_, and one of zeros where pairs need it
+  Index depth_ = 0;  // inputs of a panel: in_, and zeros up to the next multiple of depth_unit
   Index element_size_ = 0;
   std::vector<std::byte, attn::detail::CacheLineAllocator<std::byte>> panels_;
   Tensor<A, 1> bias_, scales_;

@@ -41,6 +41,8 @@ inline constexpr bool has_fma = false;
 
 /// A product of bfloat16 with bfloat16, added to a float, is half an instruction: see dot_pairs().
 inline constexpr bool has_bfloat16_dots = ATTN_HAS_BFLOAT16_DOTS;
+/// A unit multiplies matrices of bfloat16: see kernels/matrix_unit.hpp.
+inline constexpr bool has_matrix_unit = ATTN_HAS_MATRIX_UNIT;
 
 namespace detail {
 template <class F, int... Steps>

@@ -56,6 +56,20 @@ ATTN_NOINLINE Index pair_weights(float* weights, Index count, bool joins_previou
   return (to - weights) / Lanes;
 }
 
+/// to[pair of elements][lane] = queries of `packets` packets, an element behind the last one 0; scratch for dim + 1
+/// rows of lanes.
+inline void pack_query_pairs(const float* const* queries, Index dim, int packets, float* to) {
+  constexpr int width = packet_width<float>;
+  constexpr Index lanes = ForwardShape<float>::lanes;
+  for (int m = 0; m < packets; ++m) {
+    float* const lane = to + m * width;
+    rows_to_lanes(queries + m * width, dim, 1.0F, lane, lanes);
+    if (dim % 2 == 1) store(lane + dim * lanes, broadcast(0.0F));
+    for (Index p = 0; p < (dim + 1) / 2; ++p)
+      store(lane + p * lanes, round_to_pairs(load(lane + 2 * p * lanes), load(lane + (2 * p + 1) * lanes)));
+  }
+}
+
 /// The products of one lane group; members as in LaneProducts.
 class PairProducts : public LaneOutput<float> {
   using Shape = ForwardShape<float>;
@@ -73,6 +87,8 @@ class PairProducts : public LaneOutput<float> {
   using Values = Strips<float>;  ///< of pairs of keys
   static constexpr int max_groups = Shape::groups;
   static constexpr int max_packets = Shape::packets;
+  static constexpr Index least_row = 1;
+  struct Unit {};
   static constexpr Index max_rows = Index{max_groups} * lanes;
   static constexpr Index keys_together = Shape::broadcasts;
   static constexpr Index keys_to_warm_up = Shape::tile_keys;
@@ -86,30 +102,28 @@ class PairProducts : public LaneOutput<float> {
 
   void begin(const float* const* queries, Index, int packets, float factor) {
     factor_ = factor;
-    for (int m = 0; m < packets; ++m) {
-      float* const lane = query_ + m * width;
-      rows_to_lanes(queries + m * width, head_dim_, 1.0F, lane, lanes);
-      if (head_dim_ % 2 == 1) store(lane + head_dim_ * lanes, broadcast(0.0F));
-      for (Index p = 0; p < pairs(head_dim_); ++p)
-        store(lane + p * lanes, round_to_pairs(load(lane + 2 * p * lanes), load(lane + (2 * p + 1) * lanes)));
-    }
+    pack_query_pairs(queries, head_dim_, packets, query_);
     clear_output();
   }
 
   static Keys keys(const RowSource<float>& rows, Range range, float* scratch) {
+    return keys_of(pairs(rows.dim()), rows, range, scratch);
+  }
+  /// The keys as rows of `row_pairs` pairs: where they lie, or copied and filled up with zeros.
+  static Keys keys_of(Index row_pairs, const RowSource<float>& rows, Range range, float* scratch) {
     const TileRows<Eigen::bfloat16> stored = rows.bfloat16_tile(range.begin, range.size());
     const Index dim = rows.dim();
-    if (stored.data != nullptr && dim % 2 == 0)
+    if (stored.data != nullptr && dim == 2 * row_pairs)
       return {reinterpret_cast<const std::byte*>(stored.data),
               stored.stride * static_cast<Index>(sizeof(Eigen::bfloat16))};
-    rows.tile(range.begin, range.size(), scratch);
     for (Index j = 0; j < range.size(); ++j) {
-      const float* const from = scratch + j * dim;
-      float* const to = scratch + j * pairs(dim);
+      float* const to = scratch + j * row_pairs;
+      const float* const from = rows.tile(range.begin + j, 1, to).data;
       for (Index p = 0; p < pairs(dim); ++p)
         to[p] = pair_of(from[2 * p], 2 * p + 1 < dim ? from[2 * p + 1] : 0.0F);
+      std::fill(to + pairs(dim), to + row_pairs, 0.0F);
     }
-    return {reinterpret_cast<const std::byte*>(scratch), pairs(dim) * static_cast<Index>(sizeof(float))};
+    return {reinterpret_cast<const std::byte*>(scratch), row_pairs * static_cast<Index>(sizeof(float))};
   }
   static Values values(const RowSource<float>& rows, Range range, bool, float* scratch, float* strips) {
     const TileRows<Eigen::bfloat16> stored = rows.bfloat16_tile(range.begin, range.size());

@@ -7,7 +7,9 @@
 #include "attn/kernels/run_tasks.hpp"
 #include "attn/kernels/score_pass.hpp"
 #include "attn/kernels/split_forward.hpp"
-#if ATTN_HAS_BFLOAT16_DOTS
+#if ATTN_HAS_MATRIX_UNIT
+#include "attn/kernels/matrix_products.hpp"
+#elif ATTN_HAS_BFLOAT16_DOTS
 #include "attn/kernels/pair_products.hpp"
 #endif
 
@@ -44,9 +46,16 @@ void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& ho
   if (p.q_len * p.group_size() <= FewRows::max_rows)
     return detail::run_few_rows<A, FewRows>(arguments, hooks, executor, workspace);
 #if ATTN_HAS_BFLOAT16_DOTS
+  // Processors with a matrix unit take longer for their other products of bfloat16 than for those of floats.
   if constexpr (std::is_same_v<A, float>)
-    if (arguments.q.holds_bfloat16() && arguments.k.holds_bfloat16() && arguments.v.holds_bfloat16())
+    if (arguments.q.holds_bfloat16() && arguments.k.holds_bfloat16() && arguments.v.holds_bfloat16()) {
+#if ATTN_HAS_MATRIX_UNIT
+      if (matrix_unit_is_usable())
+        return run_tasks<A>(ForwardPass<A, MatrixProducts>(arguments, hooks), executor, workspace);
+#else
       return run_tasks<A>(ForwardPass<A, PairProducts>(arguments, hooks), executor, workspace);
+#endif
+    }
 #endif
   run_tasks<A>(ForwardPass<A>(arguments, hooks), executor, workspace);
 }

@@ -33,6 +33,11 @@ struct ByteRows {
   ByteRows(const Rows<T>& rows)  // NOLINT(google-explicit-constructor)
       : data(reinterpret_cast<Byte*>(rows.data)), step(rows.stride * static_cast<Index>(sizeof(T))) {}
   Byte* row(Index i) const { return data + i * step; }
+  ByteRows from(Index first) const {
+    ByteRows rest = *this;
+    rest.data = row(first);
+    return rest;
+  }
   /// The rows as what they are.
   template <class T>
   Rows<T> as() const {
@@ -79,8 +84,11 @@ class Projection {
 
  public:
   explicit Projection(const ProjectionArguments<A>& arguments) : x_(arguments), weight_(*arguments.weight) {
-    multiplies_pairs_ = has_bfloat16_dots && x_.type != nullptr && x_.type->is_bfloat16 &&
-                        weight_.lies_in_pairs() && weight_.in() % 2 == 0;
+    const bool has_pairs = x_.type != nullptr && x_.type->is_bfloat16 && weight_.lies_in_pairs();
+#if ATTN_HAS_MATRIX_UNIT
+    uses_matrix_unit_ = has_pairs && matrix_unit_is_usable();
+#endif
+    multiplies_pairs_ = has_bfloat16_dots && has_pairs && !uses_matrix_unit_ && weight_.in() % 2 == 0;
     token_blocks_ = (x_.tokens + Shape::tokens - 1) / Shape::tokens;
     // A few tokens still make several tasks; each then has at least two panels.
     const Index wanted = token_blocks_ < 8 ? 8 / std::max<Index>(token_blocks_, 1) : 1;
@@ -89,7 +97,7 @@ class Projection {
 
   Index task_count() const { return weight_.panel_count() == 0 ? 0 : token_blocks_ * panel_groups_; }
   Index scratch_size() const {
-    const Index converted = x_.type != nullptr && !multiplies_pairs_ ? weight_.in() : 0;
+    const Index converted = x_.type != nullptr && !multiplies_pairs_ ? weight_.depth() : 0;
     return std::min(Shape::tokens, x_.tokens) * (lanes + converted);
   }
 
@@ -97,7 +105,7 @@ class Projection {
     const Index block = task / panel_groups_, group = task % panel_groups_, panels = weight_.panel_count();
     const Range tokens{block * Shape::tokens, std::min((block + 1) * Shape::tokens, x_.tokens)};
     const Range range{panels * group / panel_groups_, panels * (group + 1) / panel_groups_};
-    const Rows<const A> x = input(tokens, scratch + tokens.size() * lanes);
+    const ByteRows<const std::byte> x = input(tokens, scratch + tokens.size() * lanes);
     // Outputs of another type keep no sums between slices.
     const Index slices =
         x_.type != nullptr ? 1 : std::max<Index>(1, (weight_.in() + Shape::depth - 1) / Shape::depth);
@@ -116,15 +124,23 @@ class Projection {
   /// Features of a panel that exist.
   Index features(Index panel) const { return std::min(lanes, weight_.out() - panel * lanes); }
 
-  /// The rows of x for some tokens, converted into `scratch` where they must be; no data where they enter as
-  /// they are.
-  Rows<const A> input(Range tokens, A* scratch) const {
-    if (multiplies_pairs_) return {};
-    if (x_.type == nullptr)
-      return {x_.x.template as<const A>().row(tokens.begin), x_.x.template as<const A>().stride};
-    for (Index t = 0; t < tokens.size(); ++t)
-      x_.type->load(x_.x.row(tokens.begin + t), weight_.in(), scratch + t * weight_.in());
-    return {scratch, weight_.in()};
+  /// The rows of x for some tokens: as they are, or converted into `scratch`, or copied and filled up to a step
+  /// of the matrix unit.
+  ByteRows<const std::byte> input(Range tokens, A* scratch) const {
+    const ByteRows<const std::byte> rows = x_.x.from(tokens.begin);
+    if (x_.type == nullptr || multiplies_pairs_) return rows;
+    const Index in = weight_.in(), depth = weight_.depth();
+    if (!uses_matrix_unit_) {
+      for (Index t = 0; t < tokens.size(); ++t) x_.type->load(rows.row(t), in, scratch + t * in);
+      return Rows<const A>{scratch, in};
+    }
+    if (in == depth) return rows;
+    const Rows<Eigen::bfloat16> filled{reinterpret_cast<Eigen::bfloat16*>(scratch), depth};
+    for (Index t = 0; t < tokens.size(); ++t) {
+      const auto* const from = reinterpret_cast<const Eigen::bfloat16*>(rows.row(t));
+      std::fill(std::copy_n(from, in, filled.row(t)), filled.row(t) + depth, Eigen::bfloat16(0.0F));
+    }
+    return Rows<const Eigen::bfloat16>{filled.data, depth};
   }
 
   /// What follows a slice: the next panel's, then the next inputs of the first panel. For a few tokens there
@@ -140,7 +156,7 @@ class Projection {
     return coming;
   }
 
-  void add_slice(Index panel, Range tokens, const Rows<const A>& x, Range inputs, WarmUp coming,
+  void add_slice(Index panel, Range tokens, const ByteRows<const std::byte>& x, Range inputs, WarmUp coming,
                  A* scratch) const {
     const Index column = panel * lanes, count = features(panel);
     const auto packets = static_cast<int>((count + width - 1) / width);
@@ -161,25 +177,56 @@ class Projection {
       if (x_.residual.data != nullptr) residual = {y.data, y.stride};
     }
     const PanelSlice<A> slice = weight_.slice(panel, inputs.begin);
-    Index n = Shape::broadcasts;
-    for (Index t = 0; t < tokens.size(); t += n) {
-      while (t + n > tokens.size()) n /= 2;
-      const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
-      coming.step();
-      if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
-        if (multiplies_pairs_) {
-          const Rows<const Eigen::bfloat16> pairs = x_.x.template as<const Eigen::bfloat16>();
-          project_blocks<A, Eigen::bfloat16, Eigen::bfloat16>().of(packets, n)(
-              inputs.size(), slice, pairs.row(tokens.begin + t), pairs.stride, start, y.row(t), y.stride);
-          continue;
-        }
-      weight_.blocks().of(packets, n)(inputs.size(), slice, x.row(t) + inputs.begin, x.stride, start,
-                                      y.row(t), y.stride);
-    }
+    if constexpr (has_matrix_unit && std::is_same_v<A, float>)
+      if (uses_matrix_unit_)
+        multiply_by_unit(slice, packets, tokens.size(), x, residual.data != nullptr, coming, y);
+    if (!uses_matrix_unit_) multiply(slice, packets, tokens.size(), x, inputs, residual, coming, y);
     const bool last = inputs.end == weight_.in() && x_.epilogue != nullptr;
     for (Index t = 0; t < tokens.size() && (last || !in_place); ++t) {
       if (last) x_.epilogue(y.row(t), y.row(t), count);
       if (!in_place) put(y.row(t), tokens.begin + t, column, count);
+    }
+  }
+
+  /// y = start (or bias + residual) + x W^T, for the inputs of a slice.
+  void multiply(const PanelSlice<A>& slice, int packets, Index tokens, const ByteRows<const std::byte>& x,
+                Range inputs, const Rows<const A>& residual, WarmUp& coming, const Rows<A>& y) const {
+    Index n = Shape::broadcasts;
+    for (Index t = 0; t < tokens; t += n) {
+      while (t + n > tokens) n /= 2;
+      const Rows<const A> start{residual.data == nullptr ? nullptr : residual.row(t), residual.stride};
+      coming.step();
+      if constexpr (has_bfloat16_dots && std::is_same_v<A, float>)
+        if (multiplies_pairs_) {
+          const Rows<const Eigen::bfloat16> pairs = x.template as<const Eigen::bfloat16>();
+          project_blocks<A, Eigen::bfloat16, Eigen::bfloat16>().of(packets, n)(
+              inputs.size(), slice, pairs.row(t), pairs.stride, start, y.row(t), y.stride);
+          continue;
+        }
+      const Rows<const A> rows = x.template as<const A>();
+      weight_.blocks().of(packets, n)(inputs.size(), slice, rows.row(t) + inputs.begin, rows.stride, start,
+                                      y.row(t), y.stride);
+    }
+  }
+
+  /// As multiply(), of all inputs; `y` holds the residual, if there is one.
+  void multiply_by_unit(const PanelSlice<A>& slice, int packets, Index tokens,
+                        const ByteRows<const std::byte>& x, bool has_residual, WarmUp& coming,
+                        const Rows<A>& y) const {
+    constexpr Index together = 2 * tile_rows;
+    const MatrixUnit unit;
+    for (Index first = 0; first < tokens; first += together) {
+      const Index n = std::min(together, tokens - first);
+      for (Index t = first; t < first + n; ++t) {
+        if (t % Shape::broadcasts == 0) coming.step();
+        for (Index i = 0; i < packets * width; ++i)
+          y.row(t)[i] = slice.bias[i] + (has_residual ? y.row(t)[i] : A(0));
+      }
+      with_constant<Shape::packets>(packets, [&](auto p) ATTN_LAMBDA_INLINE {
+        multiply_tiles<p * width>(false, n, weight_.depth() / (2 * tile_pairs), x.row(first), x.step,
+                                  reinterpret_cast<const float*>(slice.weights), lanes, y.row(first),
+                                  y.stride);
+      });
     }
   }
 
@@ -209,6 +256,7 @@ class Projection {
   const PackedWeight<A>& weight_;
   Index token_blocks_ = 0, panel_groups_ = 1;
   bool multiplies_pairs_ = false;  // x enters as it is
+  bool uses_matrix_unit_ = false;
 };
 
 }  // namespace kernels

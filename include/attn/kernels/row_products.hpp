@@ -25,6 +25,8 @@ class RowProducts {
   static constexpr Index max_rows = width < 2 ? 1 : std::min(8, width);
   static constexpr int max_groups = 1;
   static constexpr int max_packets = 1;
+  static constexpr Index least_row = 1;
+  struct Unit {};
   static constexpr Index keys_together = Shape::chunk_keys;  ///< all that score() is given
   /// Keys of the next head that are to be asked for during this one; the row kernels ask for the rest.
   static constexpr Index keys_to_warm_up = ComingRows::rows_ahead;

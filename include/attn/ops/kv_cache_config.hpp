@@ -45,8 +45,6 @@ struct KVCacheConfig {
 
 namespace detail {
 
-inline Index round_up(Index count, Index unit) { return (count + unit - 1) / unit * unit; }
-
 /// Rows are evicted by as many: whole pages go, so that none is moved.
 inline Index eviction_unit(const KVCacheConfig& c) { return std::max<Index>(c.page_rows, 1); }
 
