@@ -1,5 +1,6 @@
 // tests/kernels/bfloat16_products_test.cpp - the fused kernel on bfloat16 as such against the formula: on
-// pairs, and on the matrix unit. Where a processor lacks the instructions it is the same code on multiply-adds.
+// pairs, and on the matrix unit. Where a processor lacks the instructions it is the same code on
+// multiply-adds.
 #include "attn/kernels/matrix_products.hpp"
 
 #include <gtest/gtest.h>

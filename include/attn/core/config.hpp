@@ -35,7 +35,8 @@ for finite inputs only."
 #define ATTN_HAS_BFLOAT16_DOTS 0
 #endif
 
-// It has a unit that multiplies matrices of bfloat16, and a system of which we know how to ask for it. (Clang up to version 14 writes the macros without an underscore.)
+// It has a unit that multiplies matrices of bfloat16, and a system of which we know how to ask for it.
+// (Clang up to version 14 writes the macros without an underscore.)
 #if ATTN_HAS_BFLOAT16_DOTS && defined(__linux__) && \
     ((defined(__AMX_TILE__) && defined(__AMX_BF16__)) || (defined(__AMXTILE__) && defined(__AMXBF16__)))
 #define ATTN_HAS_MATRIX_UNIT 1

@@ -1,4 +1,4 @@
-// attn/kernels/matrix_products.hpp - MatrixProducts: Q K^T and P V of bfloat16 by the processor's matrix unit.
+// attn/kernels/matrix_products.hpp - MatrixProducts: Q K^T and P V of bfloat16 by the matrix unit.
 //
 // As PairProducts: lanes hold pairs of elements of a query, or of the weights of two keys, which are B of the
 // product; weights are rounded, queries are not scaled. A is the keys, as they lie, for Q K^T, and the values

@@ -327,6 +327,63 @@ struct PacketSquare {
 ATTN_VECTOR_ARGUMENTS_END
 
 namespace detail {
+#if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)  // with masks, or g++ 12 warns
+/// In every 128 bits: two lanes of a, two of b, as `Order` has them.
+template <int Order>
+ATTN_ALWAYS_INLINE __m512 shuffle_lanes(const __m512& a, const __m512& b) {
+  return _mm512_mask_shuffle_ps(a, 0xffff, a, b, Order);
+}
+/// The even 128 bits of a and b plus the odd ones.
+ATTN_ALWAYS_INLINE __m512 add_neighbours(const __m512& a, const __m512& b) {
+  return _mm512_add_ps(_mm512_mask_shuffle_f32x4(a, 0xffff, a, b, 0x88),
+                       _mm512_mask_shuffle_f32x4(a, 0xffff, a, b, 0xDD));
+}
+#elif defined(__AVX2__) && !defined(EIGEN_DONT_VECTORIZE)
+template <int Order>
+ATTN_ALWAYS_INLINE __m256 shuffle_lanes(const __m256& a, const __m256& b) {
+  return _mm256_shuffle_ps(a, b, Order);
+}
+ATTN_ALWAYS_INLINE __m256 add_neighbours(const __m256& a, const __m256& b) {
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+#endif
+}  // namespace detail
+
+/// Lane i < Count is the sum over the lanes of x[i], all of them added in the same order.
+template <class A, int Count>
+ATTN_ALWAYS_INLINE Packet<A> sums_of_lanes(const Packet<A>* x) {
+  constexpr int width = packet_width<A>;
+#if defined(__AVX2__) && !defined(EIGEN_DONT_VECTORIZE)
+  if constexpr (std::is_same_v<A, float> && Count >= 8) {
+    using detail::shuffle_lanes;
+    const auto sums_of_128_bits = [&](int first) ATTN_LAMBDA_INLINE {
+      const auto pair = [&](int i) ATTN_LAMBDA_INLINE {
+        return add(shuffle_lanes<0x44>(x[i], x[i + 1]), shuffle_lanes<0xEE>(x[i], x[i + 1]));
+      };
+      const Packet<A> ab = pair(first), cd = pair(first + 2);
+      return add(shuffle_lanes<0x88>(ab, cd), shuffle_lanes<0xDD>(ab, cd));
+    };
+    const auto eight = [&](int first) ATTN_LAMBDA_INLINE {
+      return detail::add_neighbours(sums_of_128_bits(first), sums_of_128_bits(first + 4));
+    };
+    const Packet<A> lower = eight(0);
+    if constexpr (width == 8)
+      return lower;
+    else if constexpr (Count == 8)
+      return detail::add_neighbours(lower, lower);
+    else
+      return detail::add_neighbours(lower, eight(8));
+  }
+#endif
+  PacketSquare<A> square;
+  unroll<width>([&](auto i) ATTN_LAMBDA_INLINE { square[i] = x[i]; });
+  square.transpose();
+  Packet<A> sum = square[0];
+  unroll<width - 1>([&](auto i) ATTN_LAMBDA_INLINE { sum = add(sum, square[i + 1]); });
+  return sum;
+}
+
+namespace detail {
 
 /// p * 2^n for the integer n that the rounding constant left in the low bits of `shifted`.
 template <class P>

@@ -56,8 +56,8 @@ ATTN_NOINLINE Index pair_weights(float* weights, Index count, bool joins_previou
   return (to - weights) / Lanes;
 }
 
-/// to[pair of elements][lane] = queries of `packets` packets, an element behind the last one 0; scratch for dim + 1
-/// rows of lanes.
+/// to[pair of elements][lane] = queries of `packets` packets, an element behind the last one 0; `to` has room
+/// for dim + 1 rows of lanes.
 inline void pack_query_pairs(const float* const* queries, Index dim, int packets, float* to) {
   constexpr int width = packet_width<float>;
   constexpr Index lanes = ForwardShape<float>::lanes;

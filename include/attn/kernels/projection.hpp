@@ -124,8 +124,8 @@ class Projection {
   /// Features of a panel that exist.
   Index features(Index panel) const { return std::min(lanes, weight_.out() - panel * lanes); }
 
-  /// The rows of x for some tokens: as they are, or converted into `scratch`, or copied and filled up to a step
-  /// of the matrix unit.
+  /// The rows of x for some tokens: as they are, or converted into `scratch`, or copied and filled up to a
+  /// step of the matrix unit.
   ByteRows<const std::byte> input(Range tokens, A* scratch) const {
     const ByteRows<const std::byte> rows = x_.x.from(tokens.begin);
     if (x_.type == nullptr || multiplies_pairs_) return rows;

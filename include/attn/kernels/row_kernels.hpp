@@ -87,18 +87,6 @@ constexpr int lines_of(int count) {
   return std::max(1, count * static_cast<int>(sizeof(S)) / 64);
 }
 
-/// Lane i of sums is the sum over the lanes of x[i].
-template <class A>
-ATTN_ALWAYS_INLINE Packet<A> sums_of_lanes(const Packet<A>* x) {
-  constexpr int width = packet_width<A>;
-  PacketSquare<A> square;
-  unroll<width>([&](auto i) ATTN_LAMBDA_INLINE { square[i] = x[i]; });
-  square.transpose();
-  Packet<A> sum = square[0];
-  unroll<width - 1>([&](auto i) ATTN_LAMBDA_INLINE { sum = add(sum, square[i + 1]); });
-  return sum;
-}
-
 /// scores[j * score_stride + r] = start[r] + row r of queries . key j for Rows rows and `count` keys;
 /// `highest` takes in the maxima. Rows of queries lie dim apart; scores have room for rows_at_once rows.
 template <class A, class S, int Rows>
@@ -140,7 +128,9 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
       });
     }
     Packet<A> score[as_size(packets)];
-    unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { score[b] = sums_of_lanes<A>(sums + b * width); });
+    unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE {
+      score[b] = sums_of_lanes<A, std::min(width, together * padded)>(sums + b * width);
+    });
     if (c < dim) {
       unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { store(lanes + b * width, score[b]); });
       for (int i = 0; i < together * padded; ++i) {
