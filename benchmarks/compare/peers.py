@@ -244,17 +244,22 @@ def onnxruntime_own(work, data):
 
 @peer("openvino", "openvino")
 def openvino_peer(work, data):
+    import ml_dtypes
     import numpy as np
     import openvino
     from openvino import opset13 as op
 
-    if work["dtype"] != "f32":
-        raise Unsupported("float only")
-    parameters, arrays = [], []
+    in_bfloat16 = work["dtype"] == "bf16"
+    parameters, tensors = [], []
 
     def feed(array):
-        arrays.append(np.ascontiguousarray(array))
-        parameters.append(op.parameter(array.shape, array.dtype))
+        if in_bfloat16 and work["kind"] != "layer" and array.dtype == np.float32:
+            tensor = openvino.Tensor(openvino.Type.bf16, openvino.Shape(array.shape))
+            tensor.data.view(np.uint16)[...] = array.astype(ml_dtypes.bfloat16).view(np.uint16)
+        else:
+            tensor = openvino.Tensor(np.ascontiguousarray(array))
+        tensors.append(tensor)
+        parameters.append(op.parameter(array.shape, tensor.element_type))
         return parameters[-1]
 
     def product(x, weight):
@@ -293,12 +298,18 @@ def openvino_peer(work, data):
         out = op.scaled_dot_product_attention(q, k, v, causal=is_causal(work), **masks)
 
     settings = {"INFERENCE_NUM_THREADS": work["threads"], "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False,
-                "INFERENCE_PRECISION_HINT": "f32"}
+                "INFERENCE_PRECISION_HINT": "bf16" if in_bfloat16 else "f32"}
     model = openvino.Core().compile_model(openvino.Model([out], parameters, "work"), "CPU", settings)
     request = model.create_infer_request()
-    for i, array in enumerate(arrays):
-        request.set_input_tensor(i, openvino.Tensor(array))
-    return request.infer, lambda: np.array(request.get_output_tensor(0).data, np.float32)
+    for i, tensor in enumerate(tensors):
+        request.set_input_tensor(i, tensor)
+
+    def result():
+        out = request.get_output_tensor(0)
+        values = out.data.view(ml_dtypes.bfloat16) if out.element_type == openvino.Type.bf16 else out.data
+        return np.array(values, np.float32)
+
+    return request.infer, result
 
 
 @peer("jax", "jax")
