@@ -124,6 +124,7 @@ for finite inputs only."
 #define ATTN_COLD __attribute__((cold, noinline))
 #define ATTN_RESTRICT __restrict__
 #define ATTN_PREFETCH(address) __builtin_prefetch(address, 0, 2)
+#define ATTN_PREFETCH_TO_L1(address) __builtin_prefetch(address, 0, 3)
 #elif defined(_MSC_VER)
 #define ATTN_ALWAYS_INLINE __forceinline
 #define ATTN_LAMBDA_INLINE
@@ -131,6 +132,7 @@ for finite inputs only."
 #define ATTN_COLD __declspec(noinline)
 #define ATTN_RESTRICT __restrict
 #define ATTN_PREFETCH(address) static_cast<void>(address)
+#define ATTN_PREFETCH_TO_L1(address) static_cast<void>(address)
 #else
 #define ATTN_ALWAYS_INLINE inline
 #define ATTN_LAMBDA_INLINE
@@ -138,6 +140,7 @@ for finite inputs only."
 #define ATTN_COLD
 #define ATTN_RESTRICT
 #define ATTN_PREFETCH(address) static_cast<void>(address)
+#define ATTN_PREFETCH_TO_L1(address) static_cast<void>(address)
 #endif
 
 // `using Integers ATTN_VECTOR(bytes) = std::uint64_t;` names the vector that a packet of as many bytes can be

@@ -46,31 +46,35 @@ template <bool OnlyFinite, class S>
 ATTN_NOINLINE void transpose_values(const TileRows<S>& rows, Index count, Index dim, Eigen::bfloat16* to) {
   constexpr int width = packet_width<float>;
   constexpr Index stride = ValueColumns::stride;
-  const auto finite = [](const Packet<float>& x) ATTN_LAMBDA_INLINE {
-    const Packet<float> zero = broadcast(0.0F);
-    return OnlyFinite ? select(equal(mul(x, zero), zero), x, zero) : x;
+  const auto element = [&](Index key, Index c) {
+    const auto x = static_cast<float>(rows.data[key * rows.stride + c]);
+    return static_cast<Eigen::bfloat16>(OnlyFinite && !std::isfinite(x) ? 0.0F : x);
   };
-  for (Index k = 0; k < stride; k += 2 * width) {
-    Index c = 0;
-    for (; c + width <= dim; c += width) {
+  const auto pairs = [](const S* first, const S* second) ATTN_LAMBDA_INLINE {
+    if constexpr (!OnlyFinite) return load_pairs(first, second);
+    const auto finite = [](const S* p) ATTN_LAMBDA_INLINE {
+      const Packet<float> x = load_as<float>(p), zero = broadcast(0.0F);
+      return select(equal(mul(x, zero), zero), x, zero);
+    };
+    return round_to_pairs(finite(first), finite(second));
+  };
+  const Index whole_keys = count / (2 * width) * (2 * width), whole_columns = dim / width * width;
+  for (Index k = 0; k < whole_keys; k += 2 * width)
+    for (Index c = 0; c < whole_columns; c += width) {
       PacketSquare<float> square;
       unroll<width>([&](auto p) ATTN_LAMBDA_INLINE {
-        const Index first = k + 2 * p;
-        const S* const row = rows.data + first * rows.stride + c;
-        const Packet<float> zero = broadcast(0.0F);
-        square[p] = round_to_pairs(first < count ? finite(load_as<float>(row)) : zero,
-                                   first + 1 < count ? finite(load_as<float>(row + rows.stride)) : zero);
+        const S* const row = rows.data + (k + 2 * p) * rows.stride + c;
+        square[p] = pairs(row, row + rows.stride);
       });
       square.transpose();
       unroll<width>([&](auto i) ATTN_LAMBDA_INLINE {
         store(reinterpret_cast<float*>(to + (c + i) * stride + k), square[i]);
       });
     }
-    for (; c < dim; ++c)
-      for (Index key = k; key < k + 2 * width; ++key) {
-        const float x = key < count ? static_cast<float>(rows.data[key * rows.stride + c]) : 0.0F;
-        to[c * stride + key] = static_cast<Eigen::bfloat16>(OnlyFinite && !std::isfinite(x) ? 0.0F : x);
-      }
+  for (Index c = 0; c < dim; ++c) {
+    Eigen::bfloat16* const column = to + c * stride;
+    for (Index key = c < whole_columns ? whole_keys : 0; key < count; ++key) column[key] = element(key, c);
+    std::fill(column + count, column + stride, Eigen::bfloat16(0.0F));
   }
 }
 
@@ -115,19 +119,16 @@ class MatrixProducts : public LaneOutput<float> {
   static Values values(const RowSource<float>& rows, Range range, bool careful, float* scratch,
                        float* columns) {
     auto* const to = reinterpret_cast<Eigen::bfloat16*>(columns);
-    const Values result{reinterpret_cast<const std::byte*>(columns), {nullptr, 0}};
+    const auto* const data = reinterpret_cast<const std::byte*>(columns);
     const TileRows<Eigen::bfloat16> stored = rows.bfloat16_tile(range.begin, range.size());
     if (stored.data != nullptr && !careful) {
       transpose_values<false>(stored, range.size(), rows.dim(), to);
-      return result;
+      return {data, {nullptr, 0}};
     }
     const TileRows<float> converted = rows.tile(range.begin, range.size(), scratch);
-    if (!careful) {
-      transpose_values<false>(converted, range.size(), rows.dim(), to);
-      return result;
-    }
-    transpose_values<true>(converted, range.size(), rows.dim(), to);
-    return {result.data, converted};
+    const auto transpose = careful ? transpose_values<true, float> : transpose_values<false, float>;
+    transpose(converted, range.size(), rows.dim(), to);
+    return {data, converted};
   }
 
   template <int Count, class Between>
@@ -147,9 +148,10 @@ class MatrixProducts : public LaneOutput<float> {
     if (careful) add_infinite(lane, lane + Count * width, weights, values.seen, key, count);
     const Index paired = pair_weights<Count, lanes>(weights + lane, count, false);
     const Index steps = paired / tile_pairs, rest = paired % tile_pairs;
-    const std::byte* const columns = values.data + key * static_cast<Index>(sizeof(Eigen::bfloat16));
+    constexpr auto size = static_cast<Index>(sizeof(float));
+    const std::byte* const columns = values.data + key * size / 2;
     const auto add = [&](Index n, Index step, const float* from) {
-      multiply_tiles<Count * width>(false, value_dim_, n, columns + step * tile_pairs * 4,
+      multiply_tiles<Count * width>(false, value_dim_, n, columns + step * tile_pairs * size,
                                     ValueColumns::stride_bytes, from + lane, lanes, output_ + lane, lanes);
     };
     if (steps > 0) add(steps, 0, weights);

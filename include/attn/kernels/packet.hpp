@@ -105,7 +105,8 @@ ATTN_ALWAYS_INLINE Packet<A> load_as(const S* p) {
 template <class P>
 ATTN_ALWAYS_INLINE void store_as(Eigen::half* p, const P& x) {
 #if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__AVX2__) && defined(__F16C__) && !defined(EIGEN_DONT_VECTORIZE)
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 #else
@@ -268,6 +269,19 @@ ATTN_ALWAYS_INLINE P round_to_pairs(const P& first, const P& second) {
     return ei::preinterpret<P>(ei::por(low, high));
   }
 }
+/// Pairs of the elements of two rows, of bfloat16 or of floats with the value of one.
+template <class S>
+ATTN_ALWAYS_INLINE Packet<float> load_pairs(const S* first, const S* second) {
+#if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)
+  if constexpr (std::is_same_v<S, Eigen::bfloat16>) {
+    const auto words = [](const S* p) ATTN_LAMBDA_INLINE {
+      return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    };
+    return _mm512_castsi512_ps(_mm512_or_si512(words(first), _mm512_slli_epi32(words(second), 16)));
+  }
+#endif
+  return round_to_pairs(load_as<float>(first), load_as<float>(second));
+}
 /// sum + the products of the seconds + those of the firsts, each added by itself. Without the instruction
 /// (which takes numbers below the smallest normal one as 0) it is two multiply-adds.
 template <class P>
@@ -313,19 +327,6 @@ inline void transpose_bytes(std::uint64_t (&rows)[8]) {
 #endif
 }
 
-ATTN_VECTOR_ARGUMENTS_BEGIN
-/// One packet per lane, for transposing a square block.
-template <class T>
-struct PacketSquare {
-  Eigen::internal::PacketBlock<Packet<T>, packet_width<T>> rows;
-  Packet<T>& operator[](int i) { return rows.packet[i]; }
-  /// Lane j of row i becomes lane i of row j.
-  ATTN_ALWAYS_INLINE void transpose() {
-    if constexpr (packet_width < T >> 1) Eigen::internal::ptranspose(rows);
-  }
-};
-ATTN_VECTOR_ARGUMENTS_END
-
 namespace detail {
 #if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)  // with masks, or g++ 12 warns
 /// In every 128 bits: two lanes of a, two of b, as `Order` has them.
@@ -333,10 +334,14 @@ template <int Order>
 ATTN_ALWAYS_INLINE __m512 shuffle_lanes(const __m512& a, const __m512& b) {
   return _mm512_mask_shuffle_ps(a, 0xffff, a, b, Order);
 }
+/// Two times 128 bits of a, two of b.
+template <int Order>
+ATTN_ALWAYS_INLINE __m512 shuffle_quarters(const __m512& a, const __m512& b) {
+  return _mm512_mask_shuffle_f32x4(a, 0xffff, a, b, Order);
+}
 /// The even 128 bits of a and b plus the odd ones.
 ATTN_ALWAYS_INLINE __m512 add_neighbours(const __m512& a, const __m512& b) {
-  return _mm512_add_ps(_mm512_mask_shuffle_f32x4(a, 0xffff, a, b, 0x88),
-                       _mm512_mask_shuffle_f32x4(a, 0xffff, a, b, 0xDD));
+  return _mm512_add_ps(shuffle_quarters<0x88>(a, b), shuffle_quarters<0xDD>(a, b));
 }
 #elif defined(__AVX2__) && !defined(EIGEN_DONT_VECTORIZE)
 template <int Order>
@@ -348,6 +353,55 @@ ATTN_ALWAYS_INLINE __m256 add_neighbours(const __m256& a, const __m256& b) {
 }
 #endif
 }  // namespace detail
+
+ATTN_VECTOR_ARGUMENTS_BEGIN
+/// One packet per lane, for transposing a square block.
+template <class T>
+struct PacketSquare {
+  Eigen::internal::PacketBlock<Packet<T>, packet_width<T>> rows;
+  Packet<T>& operator[](int i) { return rows.packet[i]; }
+  /// Lane j of row i becomes lane i of row j.
+  ATTN_ALWAYS_INLINE void transpose() {
+#if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)
+    if constexpr (std::is_same_v<T, float>) return transpose_sixteen();
+#endif
+    if constexpr (packet_width < T >> 1) Eigen::internal::ptranspose(rows);
+  }
+
+ private:
+#if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)
+  /// Half the instructions of Eigen's: lanes within 128 bits of four rows, then those 128 bits of four rows.
+  ATTN_ALWAYS_INLINE void transpose_sixteen() {
+    const auto transpose_four = [](auto of_quarters, Packet<T>& a, Packet<T>& b, Packet<T>& c,
+                                   Packet<T>& d) ATTN_LAMBDA_INLINE {
+      const auto shuffled = [](auto order, const Packet<T>& x, const Packet<T>& y) ATTN_LAMBDA_INLINE {
+        if constexpr (decltype(of_quarters)::value)
+          return detail::shuffle_quarters<order>(x, y);
+        else
+          return detail::shuffle_lanes<order>(x, y);
+      };
+      constexpr std::integral_constant<int, 0x44> low;
+      constexpr std::integral_constant<int, 0xEE> high;
+      constexpr std::integral_constant<int, 0x88> even;
+      constexpr std::integral_constant<int, 0xDD> odd;
+      const Packet<T> ab_low = shuffled(low, a, b), ab_high = shuffled(high, a, b);
+      const Packet<T> cd_low = shuffled(low, c, d), cd_high = shuffled(high, c, d);
+      a = shuffled(even, ab_low, cd_low);
+      b = shuffled(odd, ab_low, cd_low);
+      c = shuffled(even, ab_high, cd_high);
+      d = shuffled(odd, ab_high, cd_high);
+    };
+    Packet<T>* const r = rows.packet;
+    unroll<4>([&](auto i) ATTN_LAMBDA_INLINE {
+      transpose_four(std::false_type{}, r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
+    });
+    unroll<4>([&](auto i) ATTN_LAMBDA_INLINE {
+      transpose_four(std::true_type{}, r[i], r[4 + i], r[8 + i], r[12 + i]);
+    });
+  }
+#endif
+};
+ATTN_VECTOR_ARGUMENTS_END
 
 /// Lane i < Count is the sum over the lanes of x[i], all of them added in the same order.
 template <class A, int Count>

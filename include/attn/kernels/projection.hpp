@@ -214,7 +214,7 @@ class Projection {
                         const ByteRows<const std::byte>& x, bool has_residual, WarmUp& coming,
                         const Rows<A>& y) const {
     constexpr Index together = 2 * tile_rows;
-    const MatrixUnit unit;
+    [[maybe_unused]] const MatrixUnit unit;
     for (Index first = 0; first < tokens; first += together) {
       const Index n = std::min(together, tokens - first);
       for (Index t = first; t < first + n; ++t) {

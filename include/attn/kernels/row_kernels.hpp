@@ -57,7 +57,7 @@ class ComingRows {
   template <int Lines>
   ATTN_ALWAYS_INLINE void ask_for_lines() {
     if (at_ + 64 * Lines <= bytes_) {
-      unroll<Lines>([&](auto i) ATTN_LAMBDA_INLINE { ATTN_PREFETCH(row_ + at_ + 64 * i); });
+      unroll<Lines>([&](auto i) ATTN_LAMBDA_INLINE { ATTN_PREFETCH_TO_L1(row_ + at_ + 64 * i); });
       at_ += 64 * Lines;
     } else {
       ask_row_by_row(Lines);
@@ -72,7 +72,7 @@ class ComingRows {
         row_ += step_;
         if (--rows_ == 0) return;
       }
-      ATTN_PREFETCH(row_ + at_);
+      ATTN_PREFETCH_TO_L1(row_ + at_);
       at_ += 64;
     }
   }
