@@ -70,13 +70,20 @@ ATTN_NOINLINE void add_strip(Index keys, const A* ATTN_RESTRICT weights, const A
   block.store(output, Lanes);
 }
 
-/// The output of one lane group, [value_dim][lanes].
+/// The output of one lane group, [value_dim][lanes], and what all products have in common that keep it so.
 template <class A>
 class LaneOutput {
   static constexpr int width = ForwardShape<A>::width;
   static constexpr int lanes = ForwardShape<A>::lanes;
 
  public:
+  static constexpr int max_groups = ForwardShape<A>::groups;
+  static constexpr int max_packets = ForwardShape<A>::packets;
+  static constexpr Index max_rows = Index{max_groups} * lanes;  ///< of one task
+  static constexpr Index keys_to_warm_up = ForwardShape<A>::tile_keys;
+  static constexpr Index least_row = 1;  ///< elements of scratch that a key or value row takes, at least
+  struct Unit {};                        ///< what a thread holds while it multiplies
+
   /// Multiplies the output of every lane by its factor.
   void rescale(const A* factors, int packets) {
     for (int m = 0; m < packets; ++m) {
@@ -126,14 +133,8 @@ class LaneProducts : public LaneOutput<T> {
  public:
   using A = T;
   using Keys = TileRows<A>;
-  using Values = Strips<A>;                                        ///< how P V wants the values of a tile
-  static constexpr Index max_rows = Index{Shape::groups} * lanes;  ///< of one task
-  static constexpr Index keys_together = Shape::broadcasts;        ///< that one pass over the queries scores
-  static constexpr Index keys_to_warm_up = Shape::tile_keys;
-  static constexpr int max_groups = Shape::groups;
-  static constexpr int max_packets = Shape::packets;
-  static constexpr Index least_row = 1;  ///< elements of scratch that a key or value row takes, at least
-  struct Unit {};                        ///< what a thread holds while it multiplies
+  using Values = Strips<A>;                                  ///< how P V wants the values of a tile
+  static constexpr Index keys_together = Shape::broadcasts;  ///< that one pass over the queries scores
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + value_dim); }
   void place(A* scratch, Index head_dim, Index value_dim) {

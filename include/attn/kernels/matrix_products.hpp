@@ -89,11 +89,7 @@ class MatrixProducts : public LaneOutput<float> {
   using Unit = MatrixUnit;
   using Keys = PairProducts::Keys;
   using Values = ValueColumns;
-  static constexpr int max_groups = Shape::groups;
-  static constexpr int max_packets = Shape::packets;
-  static constexpr Index max_rows = Index{max_groups} * lanes;
   static constexpr Index keys_together = tile_rows;
-  static constexpr Index keys_to_warm_up = Shape::tile_keys;
   static constexpr Index least_row = tile_pairs;
 
   static Index scratch_size(Index head_dim, Index value_dim) {

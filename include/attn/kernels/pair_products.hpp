@@ -85,13 +85,7 @@ class PairProducts : public LaneOutput<float> {
     Keys from(Index count) const { return {data + count * step, step}; }
   };
   using Values = Strips<float>;  ///< of pairs of keys
-  static constexpr int max_groups = Shape::groups;
-  static constexpr int max_packets = Shape::packets;
-  static constexpr Index least_row = 1;
-  struct Unit {};
-  static constexpr Index max_rows = Index{max_groups} * lanes;
   static constexpr Index keys_together = Shape::broadcasts;
-  static constexpr Index keys_to_warm_up = Shape::tile_keys;
 
   static Index scratch_size(Index head_dim, Index value_dim) { return lanes * (head_dim + 1 + value_dim); }
   void place(float* scratch, Index head_dim, Index value_dim) {
