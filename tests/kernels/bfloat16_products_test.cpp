@@ -43,7 +43,7 @@ template <class Products, class Q, class K, class V, attn::Mask M = attn::NoMask
 Result attend(const Q& query, const K& key, const V& value, const M& mask = {},
               const attn::SdpaOptions& options = {}) {
   const Rows q = attn::as_view(query), k = attn::as_view(key), v = attn::as_view(value);
-  using Pass = attn::kernels::ForwardPass<float, Products>;
+  using Pass = attn::kernels::ForwardPass<float, attn::kernels::LaneGroup<Products>>;
   const attn::Problem p = attn::detail::sdpa_problem(q, k, v, attn::uses_positions<M>, options);
   Result result{attn::Tensor<float, 4>({p.batch, p.num_heads, p.q_len, p.value_dim}),
                 attn::Tensor<float, 3>({p.batch, p.num_heads, p.q_len})};

@@ -26,11 +26,11 @@ struct ForwardArguments {
   std::span<const double> sinks{};  ///< a score per query head in the denominator; empty: none
 };
 
-/// One call: the tasks it is cut into, by shape alone, and the scratch of one task. Products: LaneProducts,
-/// or RowProducts for a handful of rows.
-template <class A, class Products = LaneProducts<A>>
+/// One call: the tasks it is cut into, by shape alone, and the scratch of one task. Group: a LaneGroup, or
+/// RowGroup for a handful of rows.
+template <class A, class Group = LaneGroup<LaneProducts<A>>>
 class ForwardPass {
-  using Group = LaneGroup<Products>;
+  using Products = typename Group::Products;
   using Shape = ForwardShape<A>;
   static constexpr int width = Shape::width;
   static constexpr int lanes = Shape::lanes;

@@ -1,11 +1,11 @@
-// attn/kernels/lane_group.hpp - LaneGroup: a few query rows that attend to one key tile at a time.
+// attn/kernels/lane_group.hpp - LaneGroup: a few query rows, one per vector lane, that attend to one key tile
+// at a time.
 //
-// What happens to scores between the two products is LaneScores; the products themselves are LaneProducts or
-// RowProducts.
+// What happens to scores between the two products is LaneScores; the products themselves are LaneProducts,
+// PairProducts or MatrixProducts.
 #pragma once
 #include "attn/kernels/lane_products.hpp"
-#include "attn/kernels/lane_scores.hpp"
-#include "attn/kernels/row_products.hpp"
+#include "attn/kernels/query_group.hpp"
 #include "attn/kernels/warm_up.hpp"
 
 ATTN_NAMESPACE_BEGIN
@@ -13,42 +13,24 @@ namespace kernels {
 
 /// Up to `lanes` query rows with their softmax state and the products over them.
 template <class Products>
-class LaneGroup : public LaneScores<typename Products::A> {
-  using A = typename Products::A;
-  using Base = LaneScores<A>;
+class LaneGroup : public QueryGroup<Products> {
+  using Base = QueryGroup<Products>;
+  using Base::has_output_;
   using Base::lanes;
+  using Base::products_;
+  using typename Base::A;
   using typename Base::Shape;
 
  public:
   using typename Base::Hooks;
   using typename Base::Mode;
 
-  LaneGroup() : Base(Products::keys_together) {}
-
-  /// Elements of scratch that place() needs.
-  static Index scratch_size(Index head_dim, Index value_dim) {
-    return lanes * SoftmaxState<A, lanes>::arrays + Products::scratch_size(head_dim, value_dim);
-  }
-  void place(A* scratch, Index head_dim, Index value_dim) {
-    this->state_ = SoftmaxState<A, lanes>(scratch);
-    products_.place(scratch + lanes * SoftmaxState<A, lanes>::arrays, head_dim, value_dim);
-  }
-
-  /// Starts on new rows. queries[i] points to the contiguous query of lane i (any query where lane i has no
-  /// row); it is multiplied by `factor`.
-  void begin(const LaneRows& rows, const Hooks& hooks, A factor, const A* const* queries) {
-    Base::begin(rows, hooks);
-    products_.begin(queries, rows.count, this->packets_, factor);
-    has_output_ = false;
-  }
-
   /// Adds the keys of `tile` to the softmax and the output. `scores` is scratch of tile_keys x lanes; what
   /// `warm_up` holds is asked for by a step at each block of keys.
   void attend(Range tile, const typename Products::Keys& keys, const typename Products::Values& values,
               const Hooks& hooks, const Mode& mode, A* scores, WarmUp& warm_up) {
     const Range seen = intersect(this->visible(), tile);
-    if (seen.empty()) return;
-    const Coverage coverage = this->coverage_of(hooks, 0, this->rows_.count, seen);
+    const Coverage coverage = this->coverage_of(hooks, seen);
     if (coverage == Coverage::none) return;
 
     this->begin_tile(seen.begin, scores);
@@ -92,14 +74,6 @@ class LaneGroup : public LaneScores<typename Products::A> {
     exponentiate<A, Shape::packets, lanes, ScoreUnits::natural>(tile.size(), scores, base, sums);
   }
 
-  /// Every output is a finite number (and so no NaN of a masked key has come in).
-  bool is_finite() const { return products_.is_finite(); }
-
-  /// rows[i] = factors[first + i] * output of lane first + i, for one packet of lanes.
-  void write(Index first, const A* factors, A* const* rows) const {
-    products_.write(first, factors + first, rows);
-  }
-
  private:
   void score_chunk(Range chunk, const typename Products::Keys& keys, bool partial, const Hooks& hooks,
                    const Mode& mode, WarmUp& warm_up) {
@@ -119,9 +93,6 @@ class LaneGroup : public LaneScores<typename Products::A> {
     this->raise(highest, chunk.end, mode.units, factor);
     if (has_output_) products_.rescale(factor, this->packets_);
   }
-
-  Products products_;
-  bool has_output_ = false;  // or all of it is 0
 };
 
 }  // namespace kernels

@@ -89,7 +89,8 @@ class LaneScores {
   const SoftmaxState<A, lanes>& softmax() const { return state_; }
   /// factors[i] = what lane i's output is to be multiplied by; logsumexps[i] is its result, if that is not
   /// null.
-  void finish(const Mode& mode, std::span<const double> sinks, A* factors, A* logsumexps) const {
+  ATTN_NOINLINE void finish(const Mode& mode, std::span<const double> sinks, A* factors,
+                            A* logsumexps) const {
     for (int i = 0; i < lanes; ++i) factors[i] = state_.sum[i] == A(0) ? A(0) : A(1) / state_.sum[i];
     if (logsumexps == nullptr && sinks.empty()) return;
     for (int i = 0; i < lanes; ++i) {
@@ -119,9 +120,10 @@ class LaneScores {
     scores_ = scores;
   }
 
-  Coverage coverage_of(const Hooks& hooks, Index begin, Index end, Range keys) const {
+  ATTN_NOINLINE Coverage coverage_of(const Hooks& hooks, Range keys) const {
+    if (keys.empty()) return Coverage::none;
     bool none = true, full = true;
-    rows_.for_runs(begin, end, [&](Index, Index n, Index head, Index query) {
+    rows_.for_runs(0, rows_.count, [&](Index, Index n, Index head, Index query) {
       const Coverage c = hooks.coverage({rows_.batch, head, {query, query + n}, keys});
       none = none && c == Coverage::none;
       full = full && c == Coverage::full;
@@ -130,7 +132,7 @@ class LaneScores {
   }
 
   Coverage chunk_coverage(const Hooks& hooks, Range chunk) const {
-    return coverage_of(hooks, 0, rows_.count, {first_key_ + chunk.begin, first_key_ + chunk.end});
+    return coverage_of(hooks, {first_key_ + chunk.begin, first_key_ + chunk.end});
   }
 
   /// f(run, first, std::integral_constant<int, count>) for each longest run of keys that the same packets,
@@ -144,8 +146,13 @@ class LaneScores {
 
   void apply_mask(Range chunk, bool filters, const Hooks& hooks, const Mode& mode) {
     if (mode.soft_cap > 0) cap_scores(row(chunk.begin), chunk.size() * lanes, mode.soft_cap);
+    edit_scores(chunk, filters, hooks, mode.skip_zeros);
+  }
+
+  /// The stages of the mask that act on scores.
+  void edit_scores(Range chunk, bool filters, const Hooks& hooks, bool careful) {
     if (hooks.scores) {
-      if (mode.skip_zeros)
+      if (careful)
         change_poisoned_scores(chunk, hooks);
       else
         edit(chunk, hooks.scores, hooks);

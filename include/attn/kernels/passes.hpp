@@ -3,7 +3,7 @@
 #pragma once
 #include "attn/kernels/flash_forward.hpp"
 #include "attn/kernels/projection.hpp"
-#include "attn/kernels/row_products.hpp"
+#include "attn/kernels/row_group.hpp"
 #include "attn/kernels/run_tasks.hpp"
 #include "attn/kernels/score_pass.hpp"
 #include "attn/kernels/split_forward.hpp"
@@ -22,14 +22,14 @@ using ForwardHooks = typename ForwardPass<A>::Hooks;
 
 namespace detail {
 /// A task per head that has keys of its own; where those are few and the keys many, a task per range of keys.
-template <class A, class Products>
+template <class A>
 void run_few_rows(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks,
                   const ExecutorRef& executor, Workspace& workspace) {
-  const ForwardPass<A, Products> pass(arguments, hooks);
+  const ForwardPass<A, RowGroup<A>> pass(arguments, hooks);
   const KeyRanges ranges(pass.task_count(), hooks.problem->kv_len, ForwardShape<A>::tile_keys);
   if (ranges.count() == 1) return run_tasks<A>(pass, executor, workspace);
   Workspace::Frame frame(workspace);
-  using Split = SplitForward<A, Products>;
+  using Split = SplitForward<A, RowGroup<A>>;
   A* const scratch = frame.take<A>(Split::scratch_size(*hooks.problem, ranges)).data();
   const Split split(arguments, hooks, ranges, scratch);
   run_tasks<A>(split, executor, workspace);
@@ -41,19 +41,18 @@ void run_few_rows(const ForwardArguments<A>& arguments, const ForwardHooks<A>& h
 template <class A>
 void run_forward(const ForwardArguments<A>& arguments, const ForwardHooks<A>& hooks,
                  const ExecutorRef& executor, Workspace& workspace) {
-  using FewRows = RowProducts<A>;
   const Problem& p = *hooks.problem;
-  if (p.q_len * p.group_size() <= FewRows::max_rows)
-    return detail::run_few_rows<A, FewRows>(arguments, hooks, executor, workspace);
+  if (p.q_len * p.group_size() <= RowProducts<A>::max_rows)
+    return detail::run_few_rows<A>(arguments, hooks, executor, workspace);
 #if ATTN_HAS_BFLOAT16_DOTS
   // Processors with a matrix unit take longer for their other products of bfloat16 than for those of floats.
   if constexpr (std::is_same_v<A, float>)
     if (arguments.q.holds_bfloat16() && arguments.k.holds_bfloat16() && arguments.v.holds_bfloat16()) {
 #if ATTN_HAS_MATRIX_UNIT
       if (matrix_unit_is_usable())
-        return run_tasks<A>(ForwardPass<A, MatrixProducts>(arguments, hooks), executor, workspace);
+        return run_tasks<A>(ForwardPass<A, LaneGroup<MatrixProducts>>(arguments, hooks), executor, workspace);
 #else
-      return run_tasks<A>(ForwardPass<A, PairProducts>(arguments, hooks), executor, workspace);
+      return run_tasks<A>(ForwardPass<A, LaneGroup<PairProducts>>(arguments, hooks), executor, workspace);
 #endif
     }
 #endif

@@ -87,25 +87,73 @@ constexpr int lines_of(int count) {
   return std::max(1, count * static_cast<int>(sizeof(S)) / 64);
 }
 
-/// scores[j * score_stride + r] = start[r] + row r of queries . key j for Rows rows and `count` keys;
-/// `highest` takes in the maxima. Rows of queries lie dim apart; scores have room for rows_at_once rows.
+/// What is left of a row behind its whole packets.
+template <class A>
+class RowEnd {
+  static constexpr int width = packet_width<A>;
+
+ public:
+  explicit RowEnd(Index dim) : first_(std::max<Index>(0, dim - width)), rest_(dim % width), dim_(dim) {
+    A is_new[as_size(width)];
+    for (Index i = 0; i < width; ++i) is_new[i] = static_cast<A>(first_ + i >= dim - rest_);
+    is_new_ = equal(kernels::load(is_new), broadcast(A(1)));
+  }
+  bool empty() const { return rest_ == 0; }
+  /// Its elements, each in a lane of its own; the others are 0.
+  template <class S>
+  ATTN_ALWAYS_INLINE Packet<A> load(const S* row) const {
+    if (dim_ >= width) return select(is_new_, load_as<A>(row + first_), broadcast(A(0)));
+    A elements[as_size(width)] = {};
+    for (Index i = 0; i < dim_; ++i) elements[i] = static_cast<A>(row[i]);
+    return kernels::load(elements);
+  }
+  void store(A* row, const Packet<A>& elements) const {
+    A lanes[as_size(width)];
+    kernels::store(lanes, elements);
+    std::copy(lanes + (dim_ - rest_ - first_), lanes + (dim_ - first_), row + dim_ - rest_);
+  }
+
+ private:
+  Index first_, rest_, dim_;
+  Packet<A> is_new_;  // no whole packet has the element
+};
+
+/// sums[r * Keys + k] += the products of the ends of query row r and key k.
+template <class A, class S, int Rows, int Keys>
+ATTN_NOINLINE void dot_row_ends(const RowEnd<A>& end, Index dim, const A* queries, const S* const* keys,
+                                Packet<A>* sums) {
+  Packet<A> query[as_size(Rows)];
+  for (Index r = 0; r < Rows; ++r) query[r] = end.load(queries + r * dim);
+  for (Index k = 0; k < Keys; ++k) {
+    const Packet<A> key = end.load(keys[k]);
+    for (Index r = 0; r < Rows; ++r) sums[r * Keys + k] = multiply_add(query[r], key, sums[r * Keys + k]);
+  }
+}
+
+/// Keys that dot_rows() scores at once: enough sums to hide the latency of the multiply-add.
+inline constexpr int keys_at_once = 8;
+
+/// scores[r * score_stride + j] = start[r] + row r of queries . key j for Rows rows and `count` keys; what a
+/// row holds behind them, up to keys_at_once elements, is overwritten. `highest` takes in the maxima. Rows of
+/// queries lie dim apart.
 template <class A, class S, int Rows>
 ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const StoredRun& keys, Index count,
                             const A* ATTN_RESTRICT start, A* ATTN_RESTRICT scores, Index score_stride,
                             A* ATTN_RESTRICT highest) {
   constexpr int width = packet_width<A>;
   constexpr int padded = static_cast<int>(std::bit_ceil(as_size(Rows)));  // sums of a key
-  constexpr int together = std::min(8, std::max(8, width) / padded);  // keys: enough sums to hide the latency
-  constexpr int packets = (together * padded + width - 1) / width;    // of sums
+  constexpr int together = std::min(keys_at_once, std::max(keys_at_once, width) / padded);
+  constexpr int packets = (together * padded + width - 1) / width;  // of sums, [row][key]
   constexpr int total = packets * width;
   alignas(64) A lanes[as_size(total)];
   Packet<A> first[as_size(packets)], top[as_size(packets)];
-  for (int i = 0; i < total; ++i) lanes[i] = i % padded < Rows ? start[i % padded] : A(0);
+  for (int i = 0; i < total; ++i) lanes[i] = i / together < Rows ? start[i / together] : A(0);
   unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE {
     first[b] = load(lanes + b * width);
     top[b] = broadcast(-std::numeric_limits<A>::infinity());
   });
   ComingRows coming(keys, count, dim * static_cast<Index>(sizeof(S)));
+  const RowEnd<A> end(dim);
   for (Index j = 0; j < count; j += together) {
     const Index known = std::min<Index>(together, count - j);
     const S* key[as_size(together)];  // the last one again where there are too few
@@ -116,33 +164,29 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
     });
     Packet<A> sums[as_size(total)];
     unroll<total>([&](auto i) ATTN_LAMBDA_INLINE { sums[i] = broadcast(A(0)); });
-    Index c = 0;
-    for (; c + width <= dim; c += width) {
+    for (Index c = 0; c + width <= dim; c += width) {
       coming.ask_for_lines<lines_of<S>(together * width)>();
       unroll<together>([&](auto k) ATTN_LAMBDA_INLINE {
         const Packet<A> x = load_as<A>(key[k] + c);
         unroll<Rows>([&](auto r) ATTN_LAMBDA_INLINE {
-          Packet<A>& sum = sums[k * padded + r];
+          Packet<A>& sum = sums[r * together + k];
           sum = multiply_add(load(queries + r * dim + c), x, sum);
         });
       });
+    }
+    if (!end.empty()) {
+      Packet<A> whole[as_size(total)];  // the address of `sums` itself would keep it out of registers
+      unroll<total>([&](auto i) ATTN_LAMBDA_INLINE { whole[i] = sums[i]; });
+      dot_row_ends<A, S, Rows, together>(end, dim, queries, key, whole);
+      unroll<total>([&](auto i) ATTN_LAMBDA_INLINE { sums[i] = whole[i]; });
     }
     Packet<A> score[as_size(packets)];
     unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE {
       score[b] = sums_of_lanes<A, std::min(width, together * padded)>(sums + b * width);
     });
-    if (c < dim) {
-      unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { store(lanes + b * width, score[b]); });
-      for (int i = 0; i < together * padded; ++i) {
-        const S* const row = key[i / padded];
-        for (Index d = c; d < dim && i % padded < Rows; ++d)
-          lanes[i] = multiply_add_lane(queries[i % padded * dim + d], static_cast<A>(row[d]), lanes[i]);
-      }
-      unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { score[b] = load(lanes + b * width); });
-    }
     if constexpr (std::is_same_v<S, std::int8_t>) {
       for (int i = 0; i < together * padded; ++i)
-        lanes[i] = keys.scale<A>(std::min<Index>(j + i / padded, count - 1));
+        lanes[i] = keys.scale<A>(std::min<Index>(j + i % together, count - 1));
       unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { score[b] = mul(score[b], load(lanes + b * width)); });
     }
     unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE {
@@ -150,18 +194,18 @@ ATTN_NOINLINE void dot_rows(Index dim, const A* ATTN_RESTRICT queries, const Sto
       top[b] = max(top[b], score[b]);
       store(lanes + b * width, score[b]);
     });
-    for (Index k = 0; k < known; ++k)
-      std::memcpy(scores + (j + k) * score_stride, lanes + k * padded, sizeof(A) * as_size(padded));
+    unroll<Rows>([&](auto r) ATTN_LAMBDA_INLINE {
+      std::memcpy(scores + r * score_stride + j, lanes + r * together, sizeof(A) * as_size(together));
+    });
   }
   unroll<packets>([&](auto b) ATTN_LAMBDA_INLINE { store(lanes + b * width, top[b]); });
-  for (int i = 0; i < together * padded; ++i)
-    if (i % padded < Rows) highest[i % padded] = std::max(highest[i % padded], lanes[i]);
+  for (int i = 0; i < Rows * together; ++i) highest[i / together] = std::max(highest[i / together], lanes[i]);
 }
 
-/// output[r * dim + c] += sum over i < count of weights[i * rows_at_once + r] * value i [c] for Rows rows.
+/// output[r * dim + c] += sum over i < count of weights[r * weight_stride + i] * value i [c] for Rows rows.
 template <class A, class S, int Rows>
-ATTN_NOINLINE void add_rows(Index dim, const A* ATTN_RESTRICT weights, const StoredRun& values, Index count,
-                            A* ATTN_RESTRICT output) {
+ATTN_NOINLINE void add_rows(Index dim, const A* ATTN_RESTRICT weights, Index weight_stride,
+                            const StoredRun& values, Index count, A* ATTN_RESTRICT output) {
   constexpr int width = packet_width<A>;
   ComingRows coming(values, count, dim * static_cast<Index>(sizeof(S)));
   Index c = 0;
@@ -175,7 +219,7 @@ ATTN_NOINLINE void add_rows(Index dim, const A* ATTN_RESTRICT weights, const Sto
         Packet<A> v[as_size(packets)];
         unroll<packets>([&](auto m) ATTN_LAMBDA_INLINE { v[m] = load_as<A>(value + c + m * width); });
         unroll<Rows>([&](auto r) ATTN_LAMBDA_INLINE {
-          const Packet<A> weight = broadcast(weights[i * rows_at_once + r]);
+          const Packet<A> weight = broadcast(weights[r * weight_stride + i]);
           unroll<packets>(
               [&](auto m) ATTN_LAMBDA_INLINE { block.c[r][m] = multiply_add(v[m], weight, block.c[r][m]); });
         });
@@ -186,11 +230,13 @@ ATTN_NOINLINE void add_rows(Index dim, const A* ATTN_RESTRICT weights, const Sto
   add_columns(std::integral_constant<int, std::max(2, 8 / static_cast<int>(std::bit_ceil(as_size(Rows))))>{});
   if constexpr (Rows == 1) add_columns(std::integral_constant<int, 4>{});
   add_columns(std::integral_constant<int, 1>{});
-  for (; c < dim; ++c)
-    for (int r = 0; r < Rows; ++r)
-      for (Index i = 0; i < count; ++i)
-        output[r * dim + c] = multiply_add_lane(
-            weights[i * rows_at_once + r], static_cast<A>(values.template row<S>(i)[c]), output[r * dim + c]);
+  const RowEnd<A> end(dim);
+  for (Index r = 0; !end.empty() && r < Rows; ++r) {
+    Packet<A> sum = end.load(output + r * dim);
+    for (Index i = 0; i < count; ++i)
+      sum = multiply_add(end.load(values.template row<S>(i)), broadcast(weights[r * weight_stride + i]), sum);
+    end.store(output + r * dim, sum);
+  }
 }
 
 /// Writes `count` rows of `dim` stored elements to contiguous rows of A.
@@ -215,7 +261,8 @@ struct RowKernels {
   void (*load)(Index dim, const StoredRun& from, Index count, A* to);
   void (*dot[rows_at_once])(Index dim, const A* queries, const StoredRun& keys, Index count, const A* start,
                             A* scores, Index score_stride, A* highest);
-  void (*add[rows_at_once])(Index dim, const A* weights, const StoredRun& values, Index count, A* output);
+  void (*add[rows_at_once])(Index dim, const A* weights, Index weight_stride, const StoredRun& values,
+                            Index count, A* output);
 };
 
 template <class A, class S>

@@ -1,8 +1,7 @@
 // attn/kernels/row_products.hpp - RowProducts: Q K^T and P V for a handful of query rows, as in decoding.
 //
 // With one query row per lane most lanes would be empty. Here the lanes run along head_dim and value_dim
-// (kernels/row_kernels.hpp), keys and values are read once and as they are stored, and scores take the place
-// that lane products give them, so that everything between the two products is shared.
+// (kernels/row_kernels.hpp), keys and values are read once and as they are stored.
 #pragma once
 #include "attn/kernels/forward_shape.hpp"
 #include "attn/kernels/rows.hpp"
@@ -10,12 +9,12 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// The products of up to max_rows query rows; members as in LaneProducts.
+/// The products of up to max_rows query rows; members as in LaneProducts. Scores and weights lie as
+/// [row][key], rows `row_stride` apart.
 template <class T>
 class RowProducts {
   using Shape = ForwardShape<T>;
   static constexpr int width = Shape::width;
-  static constexpr int lanes = Shape::lanes;
 
  public:
   using A = T;
@@ -24,10 +23,11 @@ class RowProducts {
   /// Beyond it, one row per lane is faster.
   static constexpr Index max_rows = width < 2 ? 1 : std::min(8, width);
   static constexpr int max_groups = 1;
-  static constexpr int max_packets = 1;
   static constexpr Index least_row = 1;
   struct Unit {};
-  static constexpr Index keys_together = Shape::chunk_keys;  ///< all that score() is given
+  static constexpr Index keys_together = Shape::tile_keys;  ///< all that score() is given
+  /// Scores of a tile; score() writes some behind the last one.
+  static constexpr Index row_stride = keys_together + std::max(width, keys_at_once);
   /// Keys of the next head that are to be asked for during this one; the row kernels ask for the rest.
   static constexpr Index keys_to_warm_up = ComingRows::rows_ahead;
 
@@ -41,8 +41,7 @@ class RowProducts {
 
   void begin(const A* const* queries, Index rows, int, A factor) {
     rows_ = static_cast<int>(rows);
-    for (int r = 0; r < rows_; ++r)
-      for (Index c = 0; c < head_dim_; ++c) query_[r * head_dim_ + c] = factor * queries[r][c];
+    for (int r = 0; r < rows_; ++r) scale_row(queries[r], factor, head_dim_, query_ + r * head_dim_);
     std::fill(output_, output_ + rows * value_dim_, A(0));
   }
 
@@ -54,54 +53,49 @@ class RowProducts {
     return rows.stored_tile(range.begin, range.size(), scratch, skip_zeros);
   }
 
-  template <int, class Between>
-  void score(int, const Keys& keys, Index count, const A* start, A* scores, A* highest,
-             Between between) const {
-    between();
+  /// Scores of `count` keys; `highest` takes in the maximum of each row.
+  void score(const Keys& keys, Index count, const A* start, A* scores, A* highest) const {
     for_row_blocks([&](int first, int n) {
       keys.kernels->dot[n - 1](head_dim_, query_ + first * head_dim_, keys.run, count, start + first,
-                               scores + first, lanes, highest + first);
+                               scores + first * row_stride, row_stride, highest + first);
     });
   }
 
-  template <int>
-  void add_values(int, const A* weights, const Values& values, Index key, Index count, bool skip_zeros) {
+  /// output += weights . values for keys [key, key + count) of the values; weights from key on.
+  void add_values(const A* weights, const Values& values, Index key, Index count, bool skip_zeros) {
     const Values seen = values.from(key);
     if (skip_zeros) return add_seen_values(weights, seen.run, count);
     // Keys whose value rows stay in the first-level cache from one block of queries or columns to the next.
     constexpr Index fewest = 16, most = 64, elements = 8192 / static_cast<Index>(sizeof(A));
     const Index together = std::clamp(elements / std::max<Index>(1, value_dim_), fewest, most);
-    alignas(64) A compact[as_size(most * rows_at_once)];
+    alignas(64) A scaled[as_size(most * rows_at_once)];
     for (Index k = 0; k < count; k += together) {
       const StoredRun run = seen.run.from(k);
       const Index n = std::min(together, count - k);
       for_row_blocks([&](int first, int rows) {
-        with_constant<rows_at_once>(rows, [&](auto n_rows) ATTN_LAMBDA_INLINE {
+        const A* from = weights + first * row_stride + k;
+        Index stride = row_stride;
+        if (run.scales != nullptr) {
           for (Index i = 0; i < n; ++i)
-            unroll<n_rows>([&](auto r) ATTN_LAMBDA_INLINE {
-              compact[i * rows_at_once + r] = weights[(k + i) * lanes + first + r];
-            });
-        });
-        for (Index i = 0; run.scales != nullptr && i < n; ++i) {
-          const A scale = run.scale<A>(i);
-          for (int r = 0; r < rows; ++r) compact[i * rows_at_once + r] *= scale;
+            for (int r = 0; r < rows; ++r) scaled[r * most + i] = from[r * row_stride + i] * run.scale<A>(i);
+          from = scaled;
+          stride = most;
         }
-        seen.kernels->add[rows - 1](value_dim_, compact, run, n, output_ + first * value_dim_);
+        seen.kernels->add[rows - 1](value_dim_, from, stride, run, n, output_ + first * value_dim_);
       });
     }
   }
 
   void rescale(const A* factors, int) {
     for (int r = 0; r < rows_; ++r)
-      for (Index c = 0; c < value_dim_; ++c) output_[r * value_dim_ + c] *= factors[r];
+      scale_row(output_ + r * value_dim_, factors[r], value_dim_, output_ + r * value_dim_);
   }
 
   bool is_finite() const { return all_finite(output_, rows_ * value_dim_); }
 
   void write(Index first, const A* factors, A* const* rows) const {
     for (Index r = first; r < rows_; ++r)
-      for (Index c = 0; c < value_dim_; ++c)
-        rows[r - first][c] = factors[r - first] * output_[r * value_dim_ + c];
+      scale_row(output_ + r * value_dim_, factors[r - first], value_dim_, rows[r - first]);
   }
 
  private:
@@ -115,7 +109,7 @@ class RowProducts {
   void add_seen_values(const A* weights, const StoredRun& values, Index count) {
     for (Index k = 0; k < count; ++k)
       for (int r = 0; r < rows_; ++r) {
-        const A weight = weights[k * lanes + r];
+        const A weight = weights[r * row_stride + k];
         if (weight == A(0)) continue;
         const A* const value = values.row<A>(k);
         A* const output = output_ + r * value_dim_;

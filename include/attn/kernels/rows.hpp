@@ -30,6 +30,12 @@ ATTN_NOINLINE void copy_row(const From* from, Index from_stride, Index dim, To* 
   }
 }
 
+/// to[c] = factor * from[c], in place or not.
+template <class A>
+ATTN_NOINLINE void scale_row(const A* from, A factor, Index dim, A* to) {
+  for (Index c = 0; c < dim; ++c) to[c] = factor * from[c];
+}
+
 /// Rows of a tile as they are stored, and the functions that know their type.
 template <class A>
 struct StoredTile {

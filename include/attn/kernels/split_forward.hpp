@@ -28,9 +28,9 @@ class KeyRanges {
 };
 
 /// A pass whose tasks see one range of keys each; merge() after all of them have run.
-template <class A, class Products>
+template <class A, class Group>
 class SplitForward {
-  using Pass = ForwardPass<A, Products>;
+  using Pass = ForwardPass<A, Group>;
 
  public:
   using Hooks = typename Pass::Hooks;
@@ -97,7 +97,7 @@ class SplitForward {
       for (Index c = 0; c < p_.value_dim; ++c) row_[c] += factor * part[c];
     }
     const A factor = total == A(0) ? A(0) : 1 / total;
-    for (Index c = 0; c < p_.value_dim; ++c) row_[c] *= factor;
+    scale_row(row_, factor, p_.value_dim, row_);
     x_.out.write(row_, batch, head, query);
     if (x_.logsumexp.data() != nullptr)
       x_.logsumexp(batch, head, query) = total == A(0) ? masked_score<A> : top * unit + std::log(total);
