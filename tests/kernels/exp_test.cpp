@@ -6,6 +6,7 @@
 
 #include "attn/core/random.hpp"
 #include "attn/kernels/activation.hpp"
+#include "attn/kernels/softmax_state.hpp"
 
 namespace {
 
@@ -48,6 +49,20 @@ TYPED_TEST(PacketExpOf, IsZeroFarBelowAndKeepsNaN) {
     ASSERT_GE(this->exp(x), 0) << x;
     ASSERT_LE(this->exp(x), Limits::min()) << x;
   }
+}
+
+// What a weight below 2^-90 would add is less than the rounding of a sum in float or double.
+TYPED_TEST(PacketExpOf, AWeightIsZeroBelowItsLeastExponent) {
+  const auto weight = [](TypeParam score) {
+    TypeParam lanes[static_cast<std::size_t>(kernels::packet_width<TypeParam>)];
+    kernels::store(lanes, kernels::weight_of(kernels::broadcast(score)));
+    return lanes[0];
+  };
+  EXPECT_EQ(weight(TypeParam(0)), TypeParam(1));
+  EXPECT_EQ(weight(TypeParam(-90)), std::ldexp(TypeParam(1), -90));
+  for (const TypeParam score : {TypeParam(-90.01), TypeParam(-126), TypeParam(-140), TypeParam(-1e30)})
+    EXPECT_EQ(weight(score), TypeParam(0)) << score;
+  EXPECT_TRUE(std::isnan(weight(std::numeric_limits<TypeParam>::quiet_NaN())));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ ATTN_NOINLINE void exponentiate(Index count, A* ATTN_RESTRICT scores, const A* A
     unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
       Packet<A> s = load(scores + m * width);
       if constexpr (Units == ScoreUnits::natural) s = mul(sub(s, top[m]), broadcast(static_cast<A>(log2_e)));
-      const Packet<A> weight = exp2(s);
+      const Packet<A> weight = weight_of(s);
       total[m] = add(total[m], weight);
       store(scores + m * width, weight);
     });

@@ -101,6 +101,17 @@ ATTN_ALWAYS_INLINE Packet<A> load_as(const S* p) {
     return load(values);
   }
 }
+/// The first `count` elements, fewer than a packet, as A; zeros behind them.
+template <class A, class S>
+ATTN_ALWAYS_INLINE Packet<A> load_part(const S* p, Index count) {
+#if defined(__AVX512F__) && !defined(EIGEN_DONT_VECTORIZE)
+  if constexpr (std::is_same_v<S, float>)
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << count) - 1), p);
+#endif
+  S elements[as_size(packet_width<A>)] = {};
+  std::memcpy(elements, p, as_size(count) * sizeof(S));
+  return load_as<A>(elements);
+}
 /// Stores a packet of floats as half, rounded to the nearest, ties to even.
 template <class P>
 ATTN_ALWAYS_INLINE void store_as(Eigen::half* p, const P& x) {
@@ -465,12 +476,12 @@ ATTN_ALWAYS_INLINE P polynomial(const P& x, const P& accumulated, double next, R
 
 }  // namespace detail
 
-/// 2^x for x <= 16, lane by lane: relative error below 2e-7 (float) or 4e-16 (double) from -126 (-1022) up,
-/// and exact where x is a whole number; between 0 and the smallest normal number below. Exactly 0 for -inf,
-/// so masked scores need no branch; NaN stays NaN. x = n + f: 2^f by a polynomial, 2^n by adding n to the
-/// exponent bits.
-template <class P>
-ATTN_ALWAYS_INLINE P exp2(const P& x) {
+/// 2^x for x <= 16, lane by lane: relative error below 2e-7 (float) or 4e-16 (double), and exact where x is a
+/// whole number; 0 below `Lowest`, at least the exponent of the smallest normal number, so that masked scores
+/// (-inf) need no branch; NaN stays NaN. x = n + f: 2^f by a polynomial, 2^n by adding n to the exponent
+/// bits.
+template <int Lowest, class P>
+ATTN_ALWAYS_INLINE P exp2_from(const P& x) {
   using T = ScalarOf<P>;
   constexpr bool is_float = std::is_same_v<T, float>;
   const auto constant = [](double c) ATTN_LAMBDA_INLINE { return broadcast(static_cast<T>(c)); };
@@ -480,38 +491,41 @@ ATTN_ALWAYS_INLINE P exp2(const P& x) {
     // The best of degree 5 of those that are 1 at 0, so that a weight relative to its own maximum is 1.
     const P p = detail::polynomial(fraction, constant(0.0018671301082359), 0.0090170302263193,
                                    0.0557999131864057, 0.240164450128034, 0.6931513118069231, 1.0);
-    return _mm512_mask_scalef_ps(p, 0xffff, p, x);  // all lanes; g++ 12 warns about the form without a mask
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, constant(Lowest), _CMP_NLT_UQ), p, x);
   } else
 #endif
 #if !ATTN_HAS_VECTORS
       if constexpr (!is_float) {
     const P e = Eigen::internal::pexp(mul(x, constant(0.69314718055994531)));
-    return select(less(x, constant(-1022)), constant(0), e);
+    return select(less(x, constant(Lowest)), constant(0), e);
   } else
 #endif
       if constexpr (Eigen::internal::unpacket_traits<P>::size == 1) {
-    return x <= (is_float ? T(-127) : T(-1023)) ? T(0) : std::exp2(x);
+    return x < T(Lowest) ? T(0) : std::exp2(x);
   } else {
-    const P bounded = max(x, constant(is_float ? -127 : -1023));
     const P rounder = constant(is_float ? 0x1.8p23 : 0x1.8p52);
-    P shifted = add(bounded, rounder);
+    P shifted = add(x, rounder);
     ATTN_OPAQUE(shifted);
     P nearest = sub(shifted, rounder);
     ATTN_OPAQUE(nearest);
-    const P f = sub(bounded, nearest);
-    if constexpr (is_float) {
-      const P p = detail::polynomial(f, constant(0.0013264727132580461), 0.009671512644868712,
-                                     0.05550733743470711, 0.24022242085261317, 0.6931469775990068, 1.0);
-      return detail::scale_by_exponent(p, shifted);
-    } else {  // Taylor: coefficient k is ln(2)^k / k!
-      const P p =
-          detail::polynomial(f, constant(2.5678435993488196e-11), 4.44553827187081e-10, 7.054911620801121e-09,
+    const P f = sub(x, nearest);
+    P p;
+    if constexpr (is_float)
+      p = detail::polynomial(f, constant(0.0013264727132580461), 0.009671512644868712, 0.05550733743470711,
+                             0.24022242085261317, 0.6931469775990068, 1.0);
+    else  // Taylor: coefficient k is ln(2)^k / k!
+      p = detail::polynomial(f, constant(2.5678435993488196e-11), 4.44553827187081e-10, 7.054911620801121e-09,
                              1.0178086009239696e-07, 1.3215486790144305e-06, 1.5252733804059838e-05,
                              1.5403530393381606e-04, 1.3333558146428441e-03, 9.618129107628477e-03,
                              5.5504108664821576e-02, 2.402265069591007e-01, 6.931471805599453e-01, 1.0);
-      return detail::scale_by_exponent(p, shifted);
-    }
+    return Eigen::internal::pandnot(detail::scale_by_exponent(p, shifted), less(x, constant(Lowest)));
   }
+}
+
+/// 2^x down to the smallest normal number, 0 below it.
+template <class P>
+ATTN_ALWAYS_INLINE P exp2(const P& x) {
+  return exp2_from < std::is_same_v<ScalarOf<P>, float> ? -126 : -1022 > (x);
 }
 
 /// tanh(x), lane by lane: relative error below 3e-7 (float) or 1e-15 (double).

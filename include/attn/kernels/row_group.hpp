@@ -4,6 +4,8 @@
 // Scores and weights lie as [row][key], so that a packet of exponentials is of several keys. A mask is shown
 // the lanes that it knows, of a copy: chunks that it does not touch are not copied.
 #pragma once
+#include <array>
+
 #include "attn/kernels/query_group.hpp"
 #include "attn/kernels/row_products.hpp"
 #include "attn/kernels/warm_up.hpp"
@@ -11,20 +13,24 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
-/// Turns `count` scores, whole packets, into weights 2^(score - maximum), in place; returns their sum.
+/// Turns `count` scores of each row, whole packets, into weights 2^(score - maximum), in place, and adds them
+/// to the sums.
 template <class A, ScoreUnits Units>
-ATTN_NOINLINE A exponentiate_row(Index count, A* scores, A maximum) {
+ATTN_NOINLINE void exponentiate_rows(Index rows, Index count, A* scores, Index row_stride, const A* maximum,
+                                     A* sum) {
   constexpr int width = packet_width<A>;
-  Packet<A> total = broadcast(A(0));
-  for (Index k = 0; k < count; k += width) {
-    Packet<A> s = load(scores + k);
-    if constexpr (Units == ScoreUnits::natural)
-      s = mul(sub(s, broadcast(maximum)), broadcast(static_cast<A>(log2_e)));
-    const Packet<A> weight = exp2(s);
-    total = add(total, weight);
-    store(scores + k, weight);
+  for (Index r = 0; r < rows; ++r, scores += row_stride) {
+    Packet<A> total = broadcast(A(0));
+    for (Index k = 0; k < count; k += width) {
+      Packet<A> s = load(scores + k);
+      if constexpr (Units == ScoreUnits::natural)
+        s = mul(sub(s, broadcast(maximum[r])), broadcast(static_cast<A>(log2_e)));
+      const Packet<A> weight = weight_of(s);
+      total = add(total, weight);
+      store(scores + k, weight);
+    }
+    sum[r] += sum_of_lanes(total);
   }
-  return sum_of_lanes(total);
 }
 
 /// Up to RowProducts::max_rows query rows with their softmax state and the products over them.
@@ -63,12 +69,9 @@ class RowGroup : public QueryGroup<RowProducts<A>> {
     warm_up.step();
     products_.score(keys.from(seen.begin - tile.begin), seen.size(), state_.start, row(0) + keys_seen.begin,
                     highest);
-    for (Index r = 0; r < rows_.count; ++r) {
-      if (mode.soft_cap > 0)
-        this->cap_scores(row(r) + packets_seen_.begin, packets_seen_.size(), mode.soft_cap);
-      std::fill(row(r) + packets_seen_.begin, row(r) + keys_seen.begin, masked_score<A>);
-      std::fill(row(r) + keys_seen.end, row(r) + packets_seen_.end, masked_score<A>);
-    }
+    for (Index r = 0; mode.soft_cap > 0 && r < rows_.count; ++r)
+      this->cap_scores(row(r) + packets_seen_.begin, packets_seen_.size(), mode.soft_cap);
+    mask_around(keys_seen);
     const bool filters = coverage == Coverage::partial && hooks.filter;
     if (mode.units == ScoreUnits::natural || filters) {
       apply_mask(keys_seen, filters, hooks, mode);
@@ -87,6 +90,24 @@ class RowGroup : public QueryGroup<RowProducts<A>> {
 
  private:
   A* row(Index r) const { return scores_ + r * row_stride; }
+
+  /// What stands before and behind `keys` in their packets is no score.
+  void mask_around(Range keys) {
+    constexpr auto numbers = [] {
+      std::array<A, as_size(width)> places{};
+      for (int i = 0; i < width; ++i) places[as_size(i)] = static_cast<A>(i);
+      return places;
+    }();
+    const Packet<A> place = load(numbers.data()), masked = broadcast(masked_score<A>);
+    const Index last = packets_seen_.end - width;
+    const Packet<A> is_before = less(place, broadcast(static_cast<A>(keys.begin - packets_seen_.begin)));
+    const Packet<A> is_seen = less(place, broadcast(static_cast<A>(keys.end - last)));
+    for (Index r = 0; r < rows_.count; ++r) {
+      A *const first_packet = row(r) + packets_seen_.begin, *const last_packet = row(r) + last;
+      store(first_packet, select(is_before, masked, load(first_packet)));
+      store(last_packet, select(is_seen, load(last_packet), masked));
+    }
+  }
 
   void apply_mask(Range keys, bool filters, const Hooks& hooks, const Mode& mode) {
     bool filters_chunk = false;
@@ -134,10 +155,10 @@ class RowGroup : public QueryGroup<RowProducts<A>> {
   }
 
   void exponentiate(ScoreUnits units) {
-    const auto to_weights = units == ScoreUnits::natural ? exponentiate_row<A, ScoreUnits::natural>
-                                                         : exponentiate_row<A, ScoreUnits::log2_relative>;
-    for (Index r = 0; r < rows_.count; ++r)
-      state_.sum[r] += to_weights(packets_seen_.size(), row(r) + packets_seen_.begin, state_.maximum[r]);
+    const auto to_weights = units == ScoreUnits::natural ? exponentiate_rows<A, ScoreUnits::natural>
+                                                         : exponentiate_rows<A, ScoreUnits::log2_relative>;
+    to_weights(rows_.count, packets_seen_.size(), row(0) + packets_seen_.begin, row_stride, state_.maximum,
+               state_.sum);
   }
 
   A* scores_ = nullptr;

@@ -102,10 +102,8 @@ class RowEnd {
   /// Its elements, each in a lane of its own; the others are 0.
   template <class S>
   ATTN_ALWAYS_INLINE Packet<A> load(const S* row) const {
-    if (dim_ >= width) return select(is_new_, load_as<A>(row + first_), broadcast(A(0)));
-    A elements[as_size(width)] = {};
-    for (Index i = 0; i < dim_; ++i) elements[i] = static_cast<A>(row[i]);
-    return kernels::load(elements);
+    if (dim_ < width) return load_part<A>(row, dim_);
+    return select(is_new_, load_as<A>(row + first_), broadcast(A(0)));
   }
   void store(A* row, const Packet<A>& elements) const {
     A lanes[as_size(width)];

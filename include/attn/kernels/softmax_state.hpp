@@ -22,6 +22,13 @@ inline constexpr double ln_2 = 0.69314718055994531;
 /// -maximum), or natural and absolute, as masks that change scores want them.
 enum class ScoreUnits { log2_relative, natural };
 
+/// The weight of a score relative to its maximum, in units of log2. Below 2^-90 it is 0: as good as nothing
+/// in a sum, while products near the smallest normal number take a hundred times as long on some processors.
+template <class P>
+ATTN_ALWAYS_INLINE P weight_of(const P& score) {
+  return exp2_from<-90>(score);
+}
+
 /// State of `Lanes` queries; arrays in the caller's scratch.
 template <class A, int Lanes>
 struct SoftmaxState {
@@ -72,7 +79,7 @@ struct SoftmaxState {
       const Packet<A> now = natural ? score : add(old, score);
       const Packet<A> step =
           natural ? mul(sub(old, score), broadcast(static_cast<A>(log2_e))) : sub(zero, score);
-      const Packet<A> scale = select(rises, select(fresh, one, exp2(step)), one);
+      const Packet<A> scale = select(rises, select(fresh, one, weight_of(step)), one);
       const Packet<A> relative = broadcast(slack(units));
       store(factor + m * width, scale);
       store(rise + m * width, select(rises, natural ? zero : score, zero));
