@@ -92,9 +92,9 @@ class ForwardPass {
     unit_rows_ = heads_per_unit_ * p_.q_len;
     blocks_ = (unit_rows_ + task_rows_ - 1) / task_rows_;
   }
+  /// To whole cache lines.
   static constexpr Index rounded(Index elements) {
-    constexpr Index line = 64 / static_cast<Index>(sizeof(A));
-    return (elements + line - 1) / line * line;
+    return attn::detail::round_up(elements, 64 / static_cast<Index>(sizeof(A)));
   }
   Index widest() const { return std::max({p_.head_dim, p_.value_dim, Products::least_row}); }
   Index group_size() const { return rounded(Group::scratch_size(p_.head_dim, p_.value_dim)); }
