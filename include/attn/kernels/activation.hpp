@@ -67,16 +67,15 @@ ATTN_ALWAYS_INLINE P lost_in_product(const P& x, T c, const P& product) {
 }  // namespace detail
 
 /// e^x for x <= 87 (float) or 708 (double): relative error below 3e-7 or 1e-15 where the result is a normal
-/// number; below, between 0 and the smallest of those. Exactly 0 from -104 (-746) down, -inf included; NaN
-/// stays NaN. What rounding x * log2(e) loses is put back, which matters for large |x|.
+/// number; 0 below it, -inf included; NaN stays NaN. What rounding x * log2(e) loses is put back, which
+/// matters for large |x|.
 template <class P>
 ATTN_ALWAYS_INLINE P exp(const P& x) {
   using detail::constant;
   constexpr auto log2e = static_cast<ScalarOf<P>>(1.4426950408889634074);
   const P low = constant<P>(detail::is_float<P> ? 1.4426950408889634074 - double{1.4426950408889634074f}
                                                 : 2.0355273740931033e-17);
-  const P bounded =
-      max(x, constant<P>(detail::is_float<P> ? -104 : -746));  // rounds to 0, also as a denormal
+  const P bounded = max(x, constant<P>(detail::is_float<P> ? -104 : -746));  // -inf would become NaN
   const P high = mul(bounded, broadcast(log2e));
   const P lost = add(mul(bounded, low), detail::lost_in_product(bounded, log2e, high));
   const P scale = multiply_add(lost, constant<P>(0.69314718055994530942), constant<P>(1));
