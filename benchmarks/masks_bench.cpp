@@ -2,6 +2,7 @@
 #include <numeric>
 #include <vector>
 
+#include "attn/masks/alibi.hpp"
 #include "support/attention.hpp"
 #include "support/report.hpp"
 
@@ -56,6 +57,8 @@ void bias_shared_by_heads(benchmark::State& state) {
   setting.measure(state, attn::AdditiveBias{bias});
 }
 
+void alibi(benchmark::State& state) { Setting(state).measure(state, attn::Alibi{512 / state.range(0)}); }
+
 /// Bytes of which every eighth hides its pair.
 void keep_per_head(benchmark::State& state) {
   Setting setting(state);
@@ -91,6 +94,7 @@ ATTN_MASK_BENCHMARK(padding);
 ATTN_MASK_BENCHMARK(soft_cap);
 ATTN_MASK_BENCHMARK(bias_per_head);
 ATTN_MASK_BENCHMARK(bias_shared_by_heads);
+ATTN_MASK_BENCHMARK(alibi);
 ATTN_MASK_BENCHMARK(keep_per_head);
 ATTN_MASK_BENCHMARK(own_filter);
 ATTN_MASK_BENCHMARK(own_score);
