@@ -6,6 +6,8 @@
 ATTN_NAMESPACE_BEGIN
 namespace kernels {
 
+/// Query rows of one task between place() and write(). P: the products, one of LaneProducts, PairProducts,
+/// MatrixProducts (LaneGroup) or RowProducts (RowGroup); what attends to a key tile is the derived class.
 template <class P>
 class QueryGroup : public LaneScores<typename P::A> {
  protected:
