@@ -26,9 +26,7 @@ ATTN_NOINLINE void exponentiate(Index count, A* ATTN_RESTRICT scores, const A* A
   });
   for (Index k = 0; k < count; ++k) {
     unroll<Packets>([&](auto m) ATTN_LAMBDA_INLINE {
-      Packet<A> s = load(scores + m * width);
-      if constexpr (Units == ScoreUnits::natural) s = mul(sub(s, top[m]), broadcast(static_cast<A>(log2_e)));
-      const Packet<A> weight = weight_of(s);
+      const Packet<A> weight = weight_of<Units>(load(scores + m * width), top[m]);
       total[m] = add(total[m], weight);
       store(scores + m * width, weight);
     });

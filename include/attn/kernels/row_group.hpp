@@ -22,10 +22,7 @@ ATTN_NOINLINE void exponentiate_rows(Index rows, Index count, A* scores, Index r
   for (Index r = 0; r < rows; ++r, scores += row_stride) {
     Packet<A> total = broadcast(A(0));
     for (Index k = 0; k < count; k += width) {
-      Packet<A> s = load(scores + k);
-      if constexpr (Units == ScoreUnits::natural)
-        s = mul(sub(s, broadcast(maximum[r])), broadcast(static_cast<A>(log2_e)));
-      const Packet<A> weight = weight_of(s);
+      const Packet<A> weight = weight_of<Units>(load(scores + k), broadcast(maximum[r]));
       total = add(total, weight);
       store(scores + k, weight);
     }

@@ -28,6 +28,14 @@ template <class P>
 ATTN_ALWAYS_INLINE P weight_of(const P& score) {
   return exp2_from<-90>(score);
 }
+/// The same for a score in the units of a pass; in relative units its maximum is in it.
+template <ScoreUnits Units, class P>
+ATTN_ALWAYS_INLINE P weight_of(const P& score, const P& maximum) {
+  if constexpr (Units == ScoreUnits::natural)
+    return weight_of(mul(sub(score, maximum), broadcast(static_cast<ScalarOf<P>>(log2_e))));
+  else
+    return weight_of(score);
+}
 
 /// State of `Lanes` queries; arrays in the caller's scratch.
 template <class A, int Lanes>
